@@ -16,7 +16,7 @@ from tests.differential.sql_epochs import SCHEMAS, edge, line, order
 from tests.server.client import ask
 from timely.differential import why
 from timely.errors import ConfigurationError, SqlError, ViewError
-from timely.server import Limits, Views, ViewServer
+from timely.server import Limits, Query, Views, ViewServer
 
 
 def paths(edges: Any, roots: Any) -> Any:
@@ -131,7 +131,19 @@ def test_rows_without_which_the_program_fails_are_named() -> None:
     assert explanation.inputs == {"wholes": {9: 1}} or explanation.inputs == {"wholes": {8: 1}}
 
 
-def test_views_of_views_are_explained_by_rows_of_tables_over_http() -> None:
+def test_a_search_has_the_bounds_of_a_query() -> None:
+    views = Views(Limits(queries=1, query_memory=1))
+    views.table("t", "n long, word string", [(1, "few"), (1, "few")])
+    views.view("v", "select word from t")
+    assert views.why("v").inputs == {"t": {(1, "few"): 2}}
+    with views.query("select n from t"), pytest.raises(ViewError, match="1 queries run already"):
+        views.why("v")
+    views.commit({"t": [((n, f"{n:01000d}"), 1) for n in range(20_000)]})
+    with pytest.raises(ViewError, match="needs more than"):
+        views.why("v", row=("few",))
+
+
+def test_views_of_views_are_explained_by_rows_of_tables_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     views = Views(Limits(query_seconds=20))
     views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5), ("bob", 9), ("eve", 9)])
     views.table("places", "customer string, place string", [("ada", "Rome"), ("bob", "Oslo"), ("eve", "Oslo")])
@@ -149,3 +161,12 @@ def test_views_of_views_are_explained_by_rows_of_tables_over_http() -> None:
         ):
             reply = ask(server.port, f"/views/by_place/why{query}")
             assert (reply.status, reason in str(reply.content)) == (400, True)
+        search = Query.why
+
+        def renamed(self: Query, *arguments: Any) -> Any:
+            provenance = search(self, *arguments)
+            views.run_script("drop table places cascade; create table places (town varchar, customer varchar)")
+            return provenance
+
+        monkeypatch.setattr(Query, "why", renamed)
+        assert ask(server.port, "/views/by_place/why?place=Oslo").status == 503

@@ -16,7 +16,7 @@ import attrs
 
 from timely.differential.collections import Collection, new_collection
 from timely.differential.updates.updates import Update
-from timely.errors import ConfigurationError, OperatorError, brief
+from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, brief
 from timely.worker import Worker
 
 Changes: TypeAlias = Mapping[str, Sequence[Update]]
@@ -115,6 +115,8 @@ def _advance(program: Callable[..., Collection[int]], names: Iterable[str], end:
             session.advance_to(epoch)
         try:
             worker.step_while(lambda: probe.less_than(epoch) and clock.thread_time() < end)
+        except OutOfMemoryError:
+            raise
         except OperatorError:
             return None
         changed, arrived[:] = arrived[:], []

@@ -276,17 +276,20 @@ class Endpoints:
 
     async def _why(self, request: web.Request) -> web.StreamResponse:
         assert self._loop is not None
-        return web.json_response(
-            await self._loop.run_in_executor(self._queries, self._explained, _view(request), list(request.query.items()))
-        )
+        name, parameters = _view(request), list(request.query.items())
+        with contextlib.closing(self._views.prepare("")) as search:
+            return web.json_response(await self._loop.run_in_executor(self._queries, self._explained, search, name, parameters))
 
-    def _explained(self, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
-        provenance = self._views.why(name, self._subject(name, parameters).where)
+    def _explained(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
+        definitions = self._views.catalog.definitions
+        provenance = search.why(name, self._subject(name, parameters).where)
+        if self._views.catalog.definitions is not definitions:
+            raise ViewError(f"why of {name}: tables or views have changed meanwhile: ask again")
         inputs = {
-            table: [[row_object(self._views.describe(table).columns, row), count] for row, count in rows.items()]
+            table: [[row_object(definitions[table].columns, row), count] for row, count in rows.items()]
             for table, rows in provenance.inputs.items()
         }
-        return {"row": row_object(self._views.describe(name).columns, provenance.row), "inputs": inputs}
+        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs}
 
     def _subject(self, name: str, parameters: Sequence[tuple[str, str]] = ()) -> _Subject:
         columns = self._views.describe(name).columns

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from timely.differential.tables.values.kinds import Column
+from timely.differential.why_provenance import Provenance
 from timely.errors import OutputError, TimelyError, ViewError, error_text
-from timely.server.contents import Change, Contents
-from timely.server.query_process import QueryComputation, QueryProcess, QueryRequest, ScriptRehearsal, SortColumn, Work
+from timely.server.contents import Change, Contents, Row, RowCondition
+from timely.server.query_process import (
+    QueryComputation,
+    QueryProcess,
+    QueryRequest,
+    RowSearch,
+    ScriptRehearsal,
+    SortColumn,
+    Work,
+)
 from timely.server.served_relations import Answer, ServedRelations, ViewDescription
 
 
@@ -84,6 +93,19 @@ class Query:
             self._process.changes()
         finally:
             self._process.end()
+
+    def why(self, name: str, where: Sequence[RowCondition], row: Row | None = None) -> Provenance:
+        """Return why a row is there, found out in its process. The errors are those of ``Views.why``, and of a query."""
+        try:
+            self._fork(lambda request, relations: RowSearch(request, relations, name, where, row))
+            self._process.started()
+            ((_, result), _), *rows = self._process.changes()[0]
+        finally:
+            self._process.end()
+        inputs: dict[str, dict[Row, int]] = {}
+        for (table, each), count in rows:
+            inputs.setdefault(table, {})[each] = count
+        return Provenance(result, inputs)
 
     def _fork(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> int:
         """Start the process with work on what there is at a time, and return the time."""

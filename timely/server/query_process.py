@@ -26,11 +26,12 @@ import pyarrow as pa
 
 from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
-from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
+from timely.differential.why_provenance import Advance, provenance_of
+from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
-from timely.server.contents import Change
-from timely.server.served_relations import ServedRelations, ViewBuild
+from timely.server.contents import Change, Row, RowCondition
+from timely.server.served_relations import Epoch, ServedRelations, ViewBuild, apply, compute
 
 try:
     import resource
@@ -195,10 +196,11 @@ def _needs_more(memory: int) -> str:
 class Work(Protocol):
     """What a process does: it computes epochs. What it cannot do is an error of its construction."""
 
-    started: Started
+    started: Started = Started((), frozenset(), (), 0)
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
         """Begin the next epoch."""
+        return
 
     def complete(self) -> tuple[list[Change], bool]:
         """Complete the epoch, and return what it has changed, and whether there is more."""
@@ -242,10 +244,8 @@ def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Wor
         computation.begin(changes)
 
 
-class ScriptRehearsal:
+class ScriptRehearsal(Work):
     """A script whose statements are applied to ``relations``, in a process that ends then."""
-
-    started = Started((), frozenset(), (), 0)
 
     def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         statements = parse_script(request.text)
@@ -256,12 +256,56 @@ class ScriptRehearsal:
             if isinstance(each, ViewDefinition) and each.name in build.new and (error := build.new[each.name].error) is not None:
                 raise ViewError(f"view {each.name} has no result: {error}")
 
-    def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
-        """Begin nothing."""
-
     def complete(self) -> tuple[list[Change], bool]:
         """Return nothing."""
         return [], False
+
+
+class RowSearch(Work):
+    """Why ``row`` is in a table or view, or the one row there that fulfils conditions, in a process that ends then."""
+
+    def __init__(
+        self, request: QueryRequest, relations: ServedRelations, name: str, where: Sequence[RowCondition], row: Row | None
+    ) -> None:
+        contents, needed, left = relations.readable(name), set[str](), [relations.of(name).name]
+        while left:
+            needed.add(each := left.pop())
+            left += relations.by_name[each].definition.reads
+        chosen = {each.name: each for each in relations.by_name.values() if each.name in needed}
+        views = [each for each in chosen if chosen[each].kind == "view"]
+        tables = {each: chosen[each].contents.rows for each in chosen if each not in views}
+        _bound_memory(request.memory - sum(_copied(rows.items()) for rows in (contents.rows, *tables.values())))
+        for condition in where:
+            condition.check(contents.columns)
+        candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
+        rows = list(itertools.islice(candidates, 2))
+        if len(rows) != 1:
+            raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
+        relations.saves = False
+
+        def start(end: float) -> Advance:
+            new = {each: relations.new_relation(chosen[each].definition) for each in chosen}
+            times = itertools.count(relations.time + 1)
+
+            def advance(changes: Mapping[str, Sequence[Change]]) -> list[Change] | None:
+                epoch = Epoch({each: list(news) for each, news in changes.items()}, {})
+                compute(new, views, epoch, math.inf)
+                if any(each.failed is OutOfMemoryError for each in new.values()):
+                    raise MemoryError  # which says nothing of the row
+                if any(epoch.errors.values()):
+                    return None
+                apply(new, next(times), epoch)
+                return epoch.changes.get(name.lower(), [])
+
+            return advance
+
+        self._provenance = provenance_of(start, tables, rows[0], math.inf)
+
+    def complete(self) -> tuple[list[Change], bool]:
+        """Return the row, and behind it those that it follows from, each with the name of its table."""
+        inputs = self._provenance.inputs.items()
+        rows = [((table, row), count) for table, counted in inputs for row, count in counted.items()]
+        return [(("", self._provenance.row), 1), *rows], False
 
 
 class QueryComputation:

@@ -11,7 +11,6 @@ import logging
 import threading
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
@@ -19,7 +18,6 @@ import attrs
 from timely.differential.tables.names.user_functions import Functions
 from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
-from timely.differential.why_provenance import Advance, Provenance, provenance_of
 from timely.errors import (
     ConfigurationError,
     DifferenceError,
@@ -101,8 +99,8 @@ class ServedRelation:
     """Whether it has had one."""
     saves: bool = False
     """Whether checkpoints have its computation."""
-    endless: bool = False
-    """Whether it has taken too long, and is not tried again."""
+    failed: type[TimelyError] | None = None
+    """With what it failed last; one that has taken too long is not tried again."""
     behind: int = 0
     """Changes that it has not been tried with since it failed."""
 
@@ -175,7 +173,7 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
         view = relations[name]
         sources = {read: relations[read] for read in sorted(view.definition.reads)}
         broken = {read: error for read, each in sources.items() if (error := errors.get(read, each.error)) is not None}
-        if view.endless:
+        if view.failed is EndlessError:
             continue
         if broken:
             read, error = next(iter(broken.items()))
@@ -203,7 +201,7 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
             changes[name] = view.contents.difference(view.computation.advance(rows, seconds))
             errors[name] = None
         except (OperatorError, EndlessError) as error:
-            view.computation, errors[name], view.endless = None, failure(error), isinstance(error, EndlessError)
+            view.computation, errors[name], view.failed = None, failure(error), type(error)
 
 
 def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> None:
@@ -366,33 +364,6 @@ class ServedRelations:
                 where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
-
-    def why(self, name: str, row: Row) -> Provenance:
-        """Return which rows of tables a row of a view follows from; ``ConfigurationError`` where it is not there."""
-        with self.reading:
-            needed, left = set[str](), [self.of(name).name]
-            while left:
-                needed.add(each := left.pop())
-                left += self.by_name[each].definition.reads
-            definitions = {each.name: each.definition for each in self.by_name.values() if each.name in needed}
-            views = [each for each in definitions if self.by_name[each].kind == "view"]
-            tables = {each: dict(self.by_name[each].contents.rows) for each in definitions if each not in views}
-
-        def start(end: float) -> Advance:
-            relations = {each: attrs.evolve(self.new_relation(definitions[each]), saves=False) for each in definitions}
-            times = count(self.time + 1)
-
-            def advance(changes: Mapping[str, Sequence[Change]]) -> list[Change] | None:
-                epoch = Epoch({each: list(news) for each, news in changes.items()}, {})
-                compute(relations, views, epoch, self.limits.query_seconds)
-                if any(epoch.errors.values()):
-                    return None
-                apply(relations, next(times), epoch)
-                return epoch.changes.get(self.of(name).name, [])
-
-            return advance
-
-        return provenance_of(start, tables, row, self.limits.query_seconds)
 
     def check_whole(self) -> None:
         """Raise ``ViewError`` where no epoch can be computed any more."""

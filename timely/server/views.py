@@ -418,9 +418,10 @@ class Views:
         return later
 
     def why(self, name: str, where: Sequence[RowCondition] = (), *, row: Row | None = None) -> Provenance:
-        """Return why ``row`` is in a view, or the row that fulfils all conditions: rows of tables over which the view has it.
+        """Return why ``row`` is in a view, or the one that fulfils all conditions: rows of tables over which the view has it.
 
-        ``ConfigurationError`` where it is not there, or not one; ``ViewError`` for a view that has failed.
+        It runs in a process with the bounds of a query. ``ConfigurationError`` where it is not there, or not one; other errors
+        are those of ``query``.
 
         >>> views = Views()
         >>> views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5), ("bob", 9)])
@@ -429,14 +430,8 @@ class Views:
         ('bob', 9) follows from
           orders: ('bob', 9)
         """
-        if row is None:
-            rows = self.read(name, where, 1)
-            if rows.more or not rows.rows:
-                raise ConfigurationError(
-                    f"why of {name}: give conditions that one row fulfils, not {'several' if rows.more else 'none'}"
-                )
-            row = rows.rows[0][0]
-        return self._relations.why(name, row)
+        with self.prepare("") as search:
+            return search.why(name, where, row)
 
     def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""
