@@ -163,7 +163,7 @@ def test_a_table_of_timely_serve_follows_a_compacted_topic(mock: Cluster, tmp_pa
             )
             expected = {((key, *rows[key]), 1) for key in rows} if part is records else None
             with Connectors(views, seconds=0.01) as connectors:
-                end = time.monotonic() + 100
+                end = time.monotonic() + 600
                 while (views.time < 2) if expected is None else set(views.read("t").rows) != expected:
                     assert time.monotonic() < end, connectors.problems
                     time.sleep(0.01)

@@ -125,7 +125,7 @@ def later(views: Views, epoch: int) -> bool:
 
 
 def wait(condition: Callable[[], bool], connectors: Connectors) -> None:
-    end = time.monotonic() + 100
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end, connectors.problems
         time.sleep(0.005)
