@@ -27,8 +27,10 @@ _Contents: TypeAlias = "dict[str, Counter[Any]]"
 
 @attrs.frozen
 class _Run:
-    """What a run of one program has of each output, at the end of each epoch; the changes of each epoch; its columns; and
-    which relations had changed."""
+    """What a run of one program has of each output: its rows and changes in each epoch, and its columns.
+
+    Also which relations had changed.
+    """
 
     at: list[_Contents]
     changes: list[_Contents]
