@@ -237,7 +237,7 @@ def test_sums_are_those_of_exact_arithmetic(epochs: list[list[tuple[Any, int]]],
 
 def same_float(number: Any, held: list[Any]) -> bool:
     """Return whether a sum is exact where a float is one: 0 and 0.0 are one value, so a group may be of either type."""
-    return isinstance(number, int | Decimal | Fraction) and float(number) == exact_sum([*held, 0.0])
+    return isinstance(number, int | float | Decimal | Fraction) and float(number) == exact_sum([*held, 0.0])
 
 
 @given(histories(), CONDITIONS)
