@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic, sleep
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import timely
+from timely import differential as dd
 
 
 class Point(NamedTuple):
@@ -84,6 +87,41 @@ def test_objects_show_what_they_are() -> None:
     assert repr(probe) == "ProbeHandle(/df/probe#2, done)"
 
 
+def test_an_output_is_a_table_of_what_is_complete() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            orders = dd.table(scope, "customer string, price long")
+            totals = dd.sql(scope, "select customer, sum(price) as total from orders group by customer", orders=orders).output()
+            letters, collection = dd.new_collection(scope)
+            held = collection.output()
+        assert "complete at no time yet" in totals._repr_html_()
+        orders.session.insert(("ada", 3))
+        for letter in "aab":
+            letters.insert(letter)
+        for session in (orders.session, letters):
+            session.advance_to(1)
+        orders.session.insert(("ada", 4))
+        text = totals._repr_html_()
+        assert "<th>count</th><th>customer</th><th>total</th>" in text and "<td>1</td><td>ada</td><td>3</td>" in text
+        assert "<td>2</td><td>a</td>" in held._repr_html_()
+        orders.session.close()
+        letters.close()
+        assert "<td>ada</td><td>7</td>" in totals._repr_html_()
+
+
+@pytest.mark.parametrize("query", ["select\n  sum(prise) from t", "select\n  sum(price from t", "select\n  1 group buy x"])
+def test_a_mistake_in_sql_is_marked_below_the_query(query: str) -> None:
+    with timely.Worker().dataflow(int) as scope:
+        rows = dd.table(scope, "customer string, price long")
+        with pytest.raises(timely.SqlError) as caught:
+            dd.sql(scope, query, t=rows)
+    [note] = caught.value.__notes__
+    line, mark = (each.removeprefix("    ") for each in note.split("\n"))
+    assert line == query.split("\n")[1]
+    place = re.search(r"at line 2, column (\d+):", str(caught.value))
+    assert place is not None and len(mark) - len(mark.lstrip()) == int(place[1]) - 1
+
+
 # -- runs in the background ----------------------------------------------------------------------------------------------
 
 
@@ -112,6 +150,8 @@ def test_a_run_in_the_background_is_looked_at_and_stopped(workers: int) -> None:
     assert run.running
     assert repr(run).startswith(f"BackgroundRun({workers} worker")
     assert "<svg" in run._repr_html_()
+    explanations: Any = run.explain()
+    assert "is not reached, because" in (text := explanations._repr_html_()) and "<svg" in text
     run.stop()
     assert "stopped after" in repr(run)
     with pytest.raises(timely.WorkerError, match="the run was stopped"):
@@ -190,10 +230,36 @@ def kernel_that_notes(file: Path) -> Any:
 
     def show(data: dict[str, str], **_: object) -> Any:
         with file.open("a") as notes:
-            notes.write(f"{os.getpid()}: {data['text/plain']}\n")
+            notes.write(f"{os.getpid()}: {data.get('text/html', data['text/plain'])}\n")
         return SimpleNamespace(update=show)
 
     return SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None), display=SimpleNamespace(display=show))
+
+
+def test_a_cell_shows_an_output_while_another_thread_changes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, outputs, go_on = tmp_path / "shown", SimpleQueue[Any](), threading.Event()
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int, name="df") as scope:
+            letters, collection = dd.new_collection(scope)
+            held = collection.output()
+        letters.insert("a")
+        letters.advance_to(1)
+        outputs.put(held)
+        while not go_on.is_set():
+            worker.step_or_park(0.01)
+        letters.insert("b")
+        letters.close()
+        worker.run()
+
+    monkeypatch.setitem(sys.modules, "IPython", kernel_that_notes(shown))
+    run = timely.start(program)
+    (held := outputs.get(timeout=600))._ipython_display_()
+    assert "<td>a</td>" in shown.read_text() and "<td>b</td>" not in shown.read_text()
+    go_on.set()
+    until(lambda: "<td>b</td>" in shown.read_text())
+    run.result()
+    assert held.at(1) == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -244,7 +244,7 @@ class _FirstRows:
 
     def preview(self, times: bool) -> Preview:
         self.messages.sort(key=lambda message: message[0])
-        shown = preview(self.messages, limit=_PREVIEW, times=times)
+        shown = preview(self.messages, limit=_PREVIEW, first="time" if times else None)
         return attrs.evolve(shown, total=shown.total + self.more)
 
 

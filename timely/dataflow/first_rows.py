@@ -27,7 +27,7 @@ class Preview:
     -----+-----
        1 | one
       20 |
-    >>> print(preview([(3, [("to", 2), ("be", 1)])], limit=1, times=True))
+    >>> print(preview([(3, [("to", 2), ("be", 1)])], limit=1, first="time"))
     time | 0  | 1
     -----+----+--
        3 | to | 2
@@ -70,8 +70,8 @@ class _Absent(Enum):
 _ABSENT: Final = _Absent.CELL
 
 
-def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 10, times: bool = False) -> Preview:
-    """Return the first ``limit`` records of messages ``(time, container)``; ``times`` adds a column of their times.
+def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 10, first: str | None = None) -> Preview:
+    """Return the first ``limit`` records of messages ``(time, container)``; ``first`` names a column of their times.
 
     Columns are those of Arrow batches, the keys of dictionaries, the fields of data classes, attrs objects and named tuples, and
     the positions of tuples.
@@ -82,7 +82,7 @@ def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 10, times: bool
         total += len(container)
         left = limit - len(rows)
         if left > 0:
-            rows += [{"time": time, **row} if times else row for row in _rows(container, left)]
+            rows += [{first: time, **row} if first is not None else row for row in _rows(container, left)]
     columns = tuple(dict.fromkeys(column for row in rows for column in row))
     return Preview(columns, tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in rows), total)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
@@ -19,11 +21,13 @@ from timely.dataflow import (
     Stream,
     pandas_frame,
     polars_frame,
+    preview,
 )
 from timely.differential.updates.arrow_tables import MANY
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, in_order, summed_up, to_owner
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
+from timely.monitor.terminal import show_while
 from timely.operators.pending import Pending
 from timely.operators.resuming import resume_time
 from timely.operators.state_registration import key_route
@@ -31,6 +35,7 @@ from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
+from timely.worker.internals import runs_elsewhere, sync_activator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +44,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
+
+_SHOWN: Final = 20
+"""Records that a notebook shows of an output."""
 
 Subscriber = Callable[[Any, list[Update]], object]
 
@@ -274,6 +282,10 @@ class Output(Generic[T, D]):
             self._check_remembered(time)
             return [changes for other, changes in self._changes() if other <= time]
         self._settle()
+        return self._latest()
+
+    def _latest(self) -> list[_Changes]:
+        """Return what is held at the latest complete time."""
         frontier = self._frontier()
         if frontier == [self._times.minimum]:
             raise NotCompleteError(f"{self._name} is complete at no time yet: advance or close the inputs first")
@@ -360,6 +372,32 @@ class Output(Generic[T, D]):
 
     def __repr__(self) -> str:
         return f"Output({self._name!r}, frontier={self._frontier()})"
+
+    def _first_rows(self) -> str:
+        """Return the first rows at the latest complete time as HTML, each with how often it is there."""
+        try:
+            sums = self._sums(self._latest())
+        except NotCompleteError as error:
+            return f"<pre>{escape(str(error))}</pre>"
+        names = self.schema.names if self.schema is not None else None
+        rows = (
+            (n, [record if names is None else dict(zip(names, cast("Any", record), strict=True))]) for record, n in sums.items()
+        )
+        return preview(rows, limit=_SHOWN, first="count").html()
+
+    def _repr_html_(self) -> str:
+        if not runs_elsewhere(self._worker):
+            self._settle()
+            return self._first_rows()
+        answers: SimpleQueue[str] = SimpleQueue()
+        sync_activator(self._worker, lambda: answers.put(self._first_rows())).activate()
+        try:
+            return answers.get(timeout=1.0)
+        except Empty:
+            return f"<pre>{escape(repr(self))}: its worker takes no step</pre>"
+
+    def _ipython_display_(self) -> None:
+        show_while(self, lambda: not self.done and runs_elsewhere(self._worker))
 
 
 def _add_up(sums: dict[Any, Any], changes: Iterable[Update]) -> None:

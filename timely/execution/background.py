@@ -15,6 +15,7 @@ from timely.execution.local_run import check_program, execute_here
 from timely.execution.run_monitor import answer
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import LocalWorkers
+from timely.monitor.terminal import show_while
 from timely.monitor.watch_settings import WatchSettings
 from timely.worker.explanation_data import Explanation
 from timely.worker.internals import sync_activator
@@ -24,6 +25,15 @@ T = TypeVar("T")
 
 _TRIES: Final = 5
 """How often to look at a dataflow that changes while it is read."""
+
+
+class _Explanations(list[Explanation]):
+    """Explanations, which a notebook shows with the pictures of their dataflows."""
+
+    pictures: list[str]
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(chr(10).join(map(str, self)) or 'every dataflow is complete')}</pre>{''.join(self.pictures)}"
 
 
 class BackgroundRun(Generic[T]):
@@ -91,8 +101,14 @@ class BackgroundRun(Generic[T]):
             raise WorkerError(f"the run goes on: a worker has not taken a step for {timeout:g} s. {self._text()}")
 
     def explain(self) -> list[Explanation]:
-        """Return what keeps each dataflow of worker 0 from its end, as ``worker.explain`` does; empty where none is left."""
-        return [member.worker.explain(scope) for member in tuple(self._local.members)[:1] for scope in member.worker.scopes]
+        """Return what keeps each dataflow of worker 0 from its end, as ``worker.explain`` does; empty where none is left.
+
+        A notebook shows the dataflows too, with what each operator holds.
+        """
+        first = [member.worker for member in tuple(self._local.members)[:1]]
+        explanations = _Explanations(worker.explain(scope) for worker in first for scope in worker.scopes)
+        explanations.pictures = self._pictures()
+        return explanations
 
     def _text(self) -> str:
         seconds = (self._ended or monotonic()) - self._begun
@@ -116,6 +132,9 @@ class BackgroundRun(Generic[T]):
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>{''.join(self._pictures())}"
+
+    def _ipython_display_(self) -> None:
+        show_while(self, lambda: self.running)
 
     def _pictures(self) -> list[str]:
         from timely.inspect import picture

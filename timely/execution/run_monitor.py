@@ -27,7 +27,7 @@ _SECONDS: Final = 0.2
 
 _drawing = threading.Lock()
 
-Line: TypeAlias = StatusLine | NotebookLine | RelayedLine
+Line: TypeAlias = StatusLine | NotebookLine
 
 
 def _explain(worker: Worker, what: Place) -> Explanation:

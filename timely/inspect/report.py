@@ -24,7 +24,7 @@ from timely.inspect.capability_holders import number_of, operators_of
 from timely.inspect.event_log import EventLog
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
-from timely.inspect.tally import OperatorTally, Tally
+from timely.inspect.tally import Tally
 from timely.inspect.trace_events import Ended, Event, OperatorBuilt
 from timely.monitor.dataflow_position import lag
 from timely.monitor.memory import resident_memory
@@ -140,7 +140,7 @@ class Reporter:
     def _done(self, dataflow: str) -> dict[str, list[float]]:
         """Return the numbers of the operators of a dataflow, the slowest first."""
         tallies = ((path, self.tally.operators.get(path)) for path in self._paths(dataflow))
-        done = [(path, _numbers(tally)) for path, tally in tallies if tally is not None]
+        done = [(path, [one.runs, round(one.seconds, 6), one.read, one.sent]) for path, one in tallies if one is not None]
         return dict(sorted(done, key=lambda each: -each[1][1])[:DRAWN])
 
     def _edges_of(self, dataflow: str) -> list[tuple[str, str, int]]:
@@ -206,7 +206,10 @@ class Reporter:
             "unread": sum(count for operator in shape.operators() for _, count in operator.waiting),
             "edges": flow.edges if flow.scope is None else self._edges(flow.path),
             "done": flow.done if flow.scope is None else self._done(flow.path),
-            "described": {each.path: [*map(_cut, each.described)] for each in _described(shape)[:DRAWN]},
+            "described": {
+                each.path: [*map(_cut, each.described)]
+                for each in [*filter(lambda each: each.described, shape.operators())][:DRAWN]
+            },
         }
 
     def _stuck(self, flow: _Flow, scope: ScopeBuilder[Any] | None) -> str | None:
@@ -284,14 +287,6 @@ def _lag(scope: ScopeBuilder[Any]) -> int | None:
     return None
 
 
-def _described(shape: Snapshot) -> list[Snapshot]:
-    return [operator for operator in shape.operators() if operator.described]
-
-
-def _numbers(tally: OperatorTally) -> list[float]:
-    return [tally.runs, round(tally.seconds, 6), tally.read, tally.sent]
-
-
 # -- shapes as plain data ------------------------------------------------------------------------------------------------
 
 
@@ -316,13 +311,9 @@ def shaped(data: Mapping[str, Any]) -> Snapshot:
     for name in ("held", "waiting"):
         fields[name] = tuple((time, count) for time, count in data[name])
     fields["children"] = tuple(shaped(child) for child in data["children"])
-    fields["wires"] = tuple(_wire(*wire) for wire in data["wires"])
+    fields["wires"] = tuple(Wire((node, port), (to, to_port), crosses) for node, port, to, to_port, crosses in data["wires"])
     fields["described"] = tuple(data["described"])
     return Snapshot(**fields)
-
-
-def _wire(node: int, port: int, to_node: int, to_port: int, exchanged: bool) -> Wire:
-    return Wire((node, port), (to_node, to_port), exchanged)
 
 
 def _few(times: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -193,10 +194,10 @@ def _bare(shape: Snapshot) -> Snapshot:
 
 def _sent(parts: Iterable[Report]) -> dict[tuple[str, str, int], int]:
     """Return the records that the workers have sent along each edge, in all."""
-    sent: dict[tuple[str, str, int], int] = {}
+    sent: Counter[tuple[str, str, int]] = Counter()
     for part in parts:
         for sender, receiver, port, records in part.get("edges", ()):
-            sent[sender, receiver, port] = sent.get((sender, receiver, port), 0) + records
+            sent[sender, receiver, port] += records
     return sent
 
 
@@ -213,10 +214,10 @@ def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> lis
     """Return the operators by path: all if the dataflow is drawn, else the slowest."""
     if shape is not None:
         return [(operator.path, operator) for operator in shape.operators()]
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = defaultdict(float)
     for each in done:
         for path, numbers in each.items():
-            seconds[path] = seconds.get(path, 0.0) + numbers[1]
+            seconds[path] += numbers[1]
     return [(path, None) for path in sorted(seconds, key=lambda path: -seconds[path])[:DRAWN]]
 
 

@@ -6,6 +6,7 @@ arrived yet, and for what operators describe of their own state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -113,7 +114,10 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool, around: Sequenc
         subgraph.outputs,
         times=subgraph.domain.name,
         children=tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
-        wires=tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
+        wires=tuple(
+            Wire((edge.source.node, edge.source.port), (edge.target.node, edge.target.port), not edge.local)
+            for edge in subgraph.edges
+        ),
     )
 
 
@@ -159,12 +163,7 @@ def _texts(info: OperatorInfo) -> tuple[str, ...]:
 
 
 def _summed(counts: list[dict[Any, int]]) -> tuple[tuple[str, int], ...]:
-    sums: dict[Any, int] = {}
+    sums: Counter[Any] = Counter()
     for port in counts:
-        for time, count in port.items():
-            sums[time] = sums.get(time, 0) + count
+        sums.update(port)
     return tuple((brief(time), count) for time, count in sums.items())
-
-
-def _wire(source: Source, target: Target, exchanged: bool) -> Wire:
-    return Wire((source.node, source.port), (target.node, target.port), exchanged)

@@ -5,6 +5,8 @@ Dataflows of one name are added up as one. Other threads may read it while it gr
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import attrs
 
 from timely.inspect.event_log import EventLog
@@ -13,11 +15,10 @@ from timely.inspect.trace_events import Ended, Event, ProgressReceived, Progress
 
 @attrs.define
 class OperatorTally:
-    """The runs of one operator, their seconds in all and at most, and records read and sent (to two inputs: twice)."""
+    """The runs of one operator, their seconds, and records read and sent (to two inputs: twice)."""
 
     runs: int = 0
     seconds: float = 0.0
-    longest: float = 0.0
     read: int = 0
     sent: int = 0
 
@@ -41,8 +42,8 @@ class Tally:
     """
 
     worker: int
-    operators: dict[str, OperatorTally] = attrs.field(factory=dict)
-    edges: dict[tuple[str, str, int], int] = attrs.field(factory=dict)
+    operators: defaultdict[str, OperatorTally] = attrs.field(factory=lambda: defaultdict(OperatorTally))
+    edges: Counter[tuple[str, str, int]] = attrs.field(factory=Counter)
     ended: list[str] = attrs.field(factory=list)
     waited: float = 0.0
     progress_sent: int = 0
@@ -55,25 +56,17 @@ class Tally:
         log.subscribe(tally.add)
         return tally
 
-    def _operator(self, path: str) -> OperatorTally:
-        tally = self.operators.get(path)
-        if tally is None:
-            tally = self.operators[path] = OperatorTally()
-        return tally
-
     def add(self, event: Event) -> None:
         """Add one event."""
         if isinstance(event, Scheduled):
-            operator = self._operator(event.path)
+            operator = self.operators[event.path]
             operator.runs += 1
             operator.seconds += event.seconds
-            operator.longest = max(operator.longest, event.seconds)
         elif isinstance(event, RecordsSent):
-            self._operator(event.path).sent += event.records
-            edge = event.path, *event.target
-            self.edges[edge] = self.edges.get(edge, 0) + event.records
+            self.operators[event.path].sent += event.records
+            self.edges[event.path, *event.target] += event.records
         elif isinstance(event, Read):
-            self._operator(event.path).read += event.records
+            self.operators[event.path].read += event.records
         elif isinstance(event, Waited):
             self.waited += event.seconds
         elif isinstance(event, ProgressSent):

@@ -100,27 +100,17 @@ class NotebookLine:
         return contextlib.nullcontext()
 
 
-class RelayedLine:
+class RelayedLine(NotebookLine):
     """The line of a notebook from another process than the notebook's kernel, which alone can show it."""
 
     def __init__(self, sender: Connection) -> None:
+        super().__init__(self._send)
         self._sender = sender
-        self._text = ""
 
-    def write(self, text: str) -> None:
-        """Replace the text."""
-        if text != self._text:
-            self._text = text
-            with contextlib.suppress(OSError):  # the kernel has gone
-                self._sender.send(text)
-
-    def clear(self) -> None:
-        """Empty the line."""
-        self.write("")
-
-    def beside(self, *streams: TextIO | None) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: a cell's output is apart from this."""
-        return contextlib.nullcontext()
+    def _send(self, text: str) -> Callable[[str], object]:
+        with contextlib.suppress(OSError):  # the kernel has gone
+            self._sender.send(text)
+        return self._send
 
 
 @contextlib.contextmanager
@@ -148,6 +138,28 @@ def relayed_line() -> Iterator[RelayedLine | None]:
         line.clear()
         sender.close()
         receiver.close()
+
+
+def show_while(thing: Any, goes_on: Callable[[], bool]) -> None:
+    """Show what ``_repr_html_`` returns, in a notebook's cell, and anew each second while it goes on; elsewhere its ``repr``."""
+    ipython: Any = sys.modules.get("IPython")
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+        print(repr(thing))
+        return
+    over = threading.Event()
+
+    def content() -> dict[str, str]:
+        return {"text/plain": repr(thing), "text/html": thing._repr_html_()}
+
+    def renew() -> None:
+        while not over.wait(1.0):
+            if not goes_on():
+                over.set()
+            handle.update(content(), raw=True)
+
+    handle = ipython.display.display(content(), raw=True, display_id=True)
+    if goes_on():
+        threading.Thread(target=renew, name="timely notebook cell", daemon=True).start()
 
 
 def notebook_line() -> NotebookLine | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import enumerate as enumerate_threads
+from threading import get_ident
 from typing import Any
 
 from timely.dataflow import ScopeBuilder, SyncActivator
@@ -31,6 +33,11 @@ def timers(worker: Worker) -> Timers:
 def sync_activator(worker: Worker, action: Callable[[], None]) -> SyncActivator:
     """Return an activator that runs an action on the worker's thread, for another thread to use."""
     return SyncActivator(action, worker._activations)
+
+
+def runs_elsewhere(worker: Worker) -> bool:
+    """Return whether another thread, which goes on, steps a worker."""
+    return worker._activations.thread in {thread.ident for thread in enumerate_threads()} - {get_ident()}
 
 
 def state_registries(worker: Worker) -> Callable[[int, str], StateRegistry] | None:

@@ -52,7 +52,7 @@ class Capture(Generic[T, D]):
         return f"Capture({self.name}, records: {records:,}, times: {times:,})"
 
     def _repr_html_(self) -> str:
-        return preview(self.messages, limit=_SHOWN, times=True).html()
+        return preview(self.messages, limit=_SHOWN, first="time").html()
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, ParamSpec, TypeVar
@@ -345,11 +345,29 @@ def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
             return f(*args, **kwargs)
         except SqlError as error:
             at = f"; at {origin()}"
-            raise error if str(error).endswith(at) else SqlError(f"{error}{at}") from None
+            placed_error = error if str(error).endswith(at) else SqlError(f"{error}{at}")
+            for note in _marked(str(error), [*args, *kwargs.values()]):
+                if note not in getattr(placed_error, "__notes__", ()):
+                    placed_error.add_note(note)
+            raise placed_error from None
         except RecursionError:
             raise SqlError(f"the query at line 1, column 1: it is nested too deeply; at {origin()}") from None
 
     return named
+
+
+_MESSAGE: Final = re.compile(r"'?(\S+).*? at line (\d+), column (\d+): ", re.DOTALL)
+
+
+def _marked(message: str, arguments: Iterable[object]) -> Iterator[str]:
+    """Yield the line of the query that a message is about, with its place marked below."""
+    if place := _MESSAGE.match(message):
+        word, line, column = place[1].rstrip("'"), int(place[2]), int(place[3])
+        for text in arguments:
+            lines = text.split("\n") if isinstance(text, str) else []
+            if len(lines) >= line and lines[line - 1][column - 1 :].startswith(word):
+                yield f"    {lines[line - 1]}\n    {' ' * (column - 1)}{'^' * len(word)}"
+                return
 
 
 def _why_unparsed(error: ParseError, begin: int) -> str:
