@@ -68,7 +68,7 @@ def test_an_output_that_cannot_be_written_is_one_message(here: Path, arguments: 
 def test_a_name_that_the_terminal_cannot_show_is_shown_in_other_words(here: Path) -> None:
     with open("out", "wb") as out:
         assert typed(["draw", f"{here}:né"], out.fileno(), PYTHONIOENCODING="ascii") == (0, "")
-    assert r'subgraph n["n\xe9, time: int"]' in Path("out").read_text()
+    assert r'subgraph n["n\xe9 (time: int)"]' in Path("out").read_text()
 
 
 def test_an_address_is_printed_at_once_also_to_another_command(here: Path) -> None:

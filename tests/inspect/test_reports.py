@@ -189,7 +189,7 @@ def test_shapes_go_through_json_unchanged_but_for_times_without_end() -> None:
     worker.step()
     after = shaped(json.loads(json.dumps(plain(snapshot(scope)))))
     waiting = {operator.name: operator.waiting for operator in after.operators()}["never reads"]
-    assert len(waiting) == 9 and waiting[-1] == ("…", 12)
+    assert len(waiting) == 9 and waiting[-1] == ("… 12 more", 12)
     assert "20 unread at 0, 1 and more" in Picture(after).svg()
     assert "20 unread at 0, 1 and 18 more" in Picture(snapshot(scope)).svg()
 

@@ -92,4 +92,4 @@ def test_an_error_has_the_name() -> None:
 def test_the_picture_of_a_scope_has_its_times() -> None:
     with timely.Worker().dataflow(name="df") as scope:
         scope.empty()
-    assert "df   time: int" in scope.picture().svg()
+    assert "df (time: int)" in scope.picture().svg()

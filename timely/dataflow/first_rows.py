@@ -70,7 +70,7 @@ class _Absent(Enum):
 _ABSENT: Final = _Absent.CELL
 
 
-def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 10, first: str | None = None) -> Preview:
+def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 20, first: str | None = None) -> Preview:
     """Return the first ``limit`` records of messages ``(time, container)``; ``first`` names a column of their times.
 
     Columns are those of Arrow batches, the keys of dictionaries, the fields of data classes, attrs objects and named tuples, and

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
-
-_SHOWN: Final = 20
-"""Records that a notebook shows of an output."""
 
 Subscriber = Callable[[Any, list[Update]], object]
 
@@ -376,14 +373,12 @@ class Output(Generic[T, D]):
     def _first_rows(self) -> str:
         """Return the first rows at the latest complete time as HTML, each with how often it is there."""
         try:
-            sums = self._sums(self._latest())
+            sums: dict[Any, Diff] = self._sums(self._latest())
         except NotCompleteError as error:
             return f"<pre>{escape(str(error))}</pre>"
-        names = self.schema.names if self.schema is not None else None
-        rows = (
-            (n, [record if names is None else dict(zip(names, cast("Any", record), strict=True))]) for record, n in sums.items()
-        )
-        return preview(rows, limit=_SHOWN, first="count").html()
+        names = () if self.schema is None else self.schema.names
+        rows = ((n, [dict(zip(names, record, strict=True)) if names else record]) for record, n in sums.items())
+        return preview(rows, first="count").html()
 
     def _repr_html_(self) -> str:
         if not runs_elsewhere(self._worker):

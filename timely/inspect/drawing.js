@@ -1,6 +1,6 @@
 "use strict";
-// A drawing that can be fitted, zoomed, moved, searched, and whose scopes collapse. Collapsing changes only heights: the layers
-// below move up, so that what stays in sight stays in its place from left to right.
+// A drawing that scrolls in its frame, can be zoomed and searched, and whose scopes collapse. Collapsing changes only heights: the
+// layers below move up, so that what stays in sight stays in its place from left to right.
 
 const kept = {
   get(name, otherwise) { try { const found = sessionStorage.getItem(`timely ${name}`); return found === null ? otherwise : JSON.parse(found); } catch { return otherwise; } },
@@ -9,10 +9,7 @@ const kept = {
 const SVG = "http://www.w3.org/2000/svg", COLLAPSED = 30, TITLE = 24, STEP = 1.25, SMALL = .05, LARGE = 4, READABLE = .55, MANY = 120;
 const drawn = (name, attributes) => { const e = document.createElementNS(SVG, name); for (const key in attributes) e.setAttribute(key, attributes[key]); return e; };
 // Texts change in their own nodes: what is selected stays so.
-const write = (node, text) => {
-  if (node.textContent === text) return;
-  if (node.childNodes.length === 1 && node.firstChild.nodeType === Node.TEXT_NODE) node.firstChild.data = text; else node.textContent = text;
-};
+const write = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 class Drawing {
   static all() {
@@ -25,31 +22,34 @@ class Drawing {
   constructor(svg, key) {
     this.svg = svg; this.key = key; this.onsearch = () => {}; this.onpick = () => {};
     const shut = kept.get(`collapsed ${key}`, null);
-    this.collapsed = new Set(shut || []); this.hits = []; this.hit = -1; this.values = new Map(); this.rates = new Map(); this.touched = false;
-    this.groups = new Map(); this.figure = document.createElement("figure"); this.figure.className = "drawing";
-    this.canvas = document.createElement("div"); this.canvas.className = "canvas"; this.canvas.tabIndex = 0;
+    this.collapsed = new Set(shut || []); this.hits = []; this.hit = -1; this.values = new Map(); this.rates = new Map();
+    this.zoomed = kept.get(`zoom ${key}`, null); this.groups = new Map();
+    const figure = document.createElement("figure");
+    this.canvas = document.createElement("div"); figure.className = "drawing"; this.canvas.className = "canvas"; this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "group");
-    this.canvas.setAttribute("aria-label", `drawing of ${svg.getAttribute("aria-label")}: arrows move it, + and - zoom, 0 fits; all operators are in the table`);
-    svg.setAttribute("role", "group"); svg.replaceWith(this.figure);
-    this.figure.append(this.tools(), this.canvas); this.canvas.append(svg);
+    this.canvas.setAttribute("aria-label", `drawing of ${svg.getAttribute("aria-label")}: + and - zoom, 0 fits; all operators are in the table`);
+    svg.setAttribute("role", "group"); svg.replaceWith(figure);
+    figure.append(this.tools(), this.canvas); this.canvas.append(svg);
     this.root = this.parse(svg.querySelector(":scope > g"));
     if (!shut && this.root.operators > MANY) for (const node of this.groups.values()) if (node.button) this.collapsed.add(node.path);
-    this.handlers(); this.arrange(); this.view = kept.get(`view ${key}`, null); this.touched = Boolean(this.view);
-    new ResizeObserver(() => this.resize()).observe(this.canvas); this.resize();
+    this.handlers(); this.arrange();
+    new ResizeObserver(() => this.apply()).observe(figure);
   }
 
   tools() {
-    const bar = document.createElement("div"); bar.className = "tools"; bar.setAttribute("role", "group"); bar.setAttribute("aria-label", "drawing");
+    const bar = document.createElement("div"); bar.className = "tools";
     const button = (text, label, act) => { const b = document.createElement("button"); b.type = "button"; b.textContent = text; b.title = label; b.setAttribute("aria-label", label); b.onclick = act; bar.append(b); };
-    button("fit", "fit the whole drawing", () => this.fit()); button("−", "zoom out", () => this.zoom(1 / STEP)); button("+", "zoom in", () => this.zoom(STEP));
+    button("fit", "fit the drawing", () => this.fit()); button("−", "zoom out", () => this.zoom(1 / STEP)); button("+", "zoom in", () => this.zoom(STEP));
     if (this.svg.querySelector("g.scope g.scope")) {
       button("collapse", "collapse all scopes", () => this.collapse(true)); button("expand", "expand all scopes", () => this.collapse(false));
     }
-    const input = document.createElement("input"); input.type = "search"; input.placeholder = "search operators"; input.setAttribute("aria-label", "search operators; Enter goes to the next");
-    input.value = kept.get(`search ${this.key}`, ""); input.oninput = () => this.search(input.value);
-    input.onkeydown = event => { if (event.key === "Enter") { event.preventDefault(); this.next(event.shiftKey ? -1 : 1); } };
-    this.input = input; this.count = document.createElement("span"); this.count.className = "found-count"; this.count.setAttribute("role", "status");
-    bar.append(input, this.count);
+    this.input = document.createElement("input"); this.input.type = "search"; this.input.placeholder = "search operators";
+    this.input.setAttribute("aria-label", "search operators; Enter goes to the next");
+    this.input.value = kept.get(`search ${this.key}`, "");
+    this.input.oninput = () => { kept.set(`search ${this.key}`, this.input.value); this.hit = -1; this.mark(); };
+    this.input.onkeydown = event => { if (event.key === "Enter") { event.preventDefault(); this.next(event.shiftKey ? -1 : 1); } };
+    this.count = document.createElement("span"); this.count.className = "found-count"; this.count.setAttribute("role", "status");
+    bar.append(this.input, this.count);
     return bar;
   }
 
@@ -75,20 +75,19 @@ class Drawing {
     node.name = text.textContent; node.label = text; node.button = button;
     text.replaceWith(button); button.append(drawn("rect", {class: "handle", width: node.width, height: TITLE}), text);
     const act = event => { event.stopPropagation(); event.preventDefault(); if (!this.collapsed.delete(node.path)) this.collapsed.add(node.path); this.arrange(); };
-    button.addEventListener("click", event => { if (!this.dragged) act(event); });
+    button.addEventListener("click", act);
     button.addEventListener("keydown", event => { if (event.key === "Enter" || event.key === " ") act(event); });
   }
 
   collapse(all) {
     this.collapsed = new Set(all ? [...this.groups.values()].filter(node => node.button).map(node => node.path) : []);
-    this.arrange(); if (!this.touched) this.start();
+    this.arrange();
   }
 
   arrange() {
     const height = this.place(this.root); this.size = {width: this.root.width + 16, height: height + 16};
     kept.set(`collapsed ${this.key}`, [...this.collapsed]);
-    if (this.view) this.apply();
-    this.paint(this.values); this.flows(this.rates); this.mark();
+    this.apply(); this.paint(this.values); this.flows(this.rates); this.mark();
   }
 
   // Place the inside of a box; return its height.
@@ -100,7 +99,7 @@ class Drawing {
     if (node.scope) node.g.classList.toggle("collapsed", shut);
     if (node.button) {
       node.button.setAttribute("aria-expanded", String(!shut));
-      node.label.textContent = `${shut ? "▸" : "▾"} ${shut ? node.name.split("   ")[0] : node.name}${shut ? ` · ${node.operators} operator${node.operators === 1 ? "" : "s"}` : ""}`;
+      node.label.textContent = `${shut ? "▸" : "▾"} ${shut ? node.name.split(" (time")[0] : node.name}${shut ? ` · ${node.operators} operator${node.operators === 1 ? "" : "s"}` : ""}`;
     }
     node.rect.setAttribute("height", height); node.now = height;
     return height;
@@ -142,94 +141,46 @@ class Drawing {
 
   // -- looking around --------------------------------------------------------------------------------------------------
 
-  resize() {
-    const width = this.canvas.clientWidth; if (!width) return;
-    const whole = this.size.height * Math.min(1, width / this.size.width);
-    const tall = Math.max(160, Math.min(whole + 4, innerHeight * (innerWidth < 700 ? .55 : .7)));
-    if (Math.abs(tall - this.canvas.clientHeight) > 1) this.canvas.style.height = `${tall}px`;
-    if (!this.touched || !this.view) this.start(); else this.apply();
-  }
-
-  fitting() { return Math.min(1, this.canvas.clientWidth / this.size.width, this.canvas.clientHeight / this.size.height); }
-  fit() { this.touched = false; this.center(this.fitting()); this.save(); }
-
-  // At first as much as can be read, from the top.
-  start() {
-    const scale = this.fitting();
-    if (scale >= READABLE) { this.center(scale); return; }
-    const readable = Math.min(1, Math.max(READABLE, this.canvas.clientWidth / this.size.width));
-    this.center(readable); this.view.y = -8; this.apply();
-  }
-
-  center(scale) {
-    const width = this.canvas.clientWidth / scale, height = this.canvas.clientHeight / scale;
-    this.view = {scale, x: -8 + (this.size.width - width) / 2, y: -8 + (this.size.height - height) / 2}; this.apply();
-  }
+  get scale() { return this.zoomed ?? Math.min(1, Math.max(READABLE, this.canvas.clientWidth / this.size.width)); }
 
   apply() {
-    const {scale, x, y} = this.view;
-    this.svg.setAttribute("viewBox", `${x} ${y} ${Math.max(1, this.canvas.clientWidth) / scale} ${Math.max(1, this.canvas.clientHeight) / scale}`);
+    const {width, height} = this.size;
+    this.svg.setAttribute("viewBox", `-8 -8 ${width} ${height}`);
+    this.svg.style.width = `${width * this.scale}px`; this.svg.style.height = `${height * this.scale}px`;
   }
 
-  save() { kept.set(`view ${this.key}`, this.touched ? this.view : null); }
+  fit() { this.zoomed = null; kept.set(`zoom ${this.key}`, null); this.apply(); }
 
-  zoom(factor, at) {
-    const {scale, x, y} = this.view, next = Math.max(SMALL, Math.min(LARGE, scale * factor)), [px, py] = at || [this.canvas.clientWidth / 2, this.canvas.clientHeight / 2];
-    this.view = {scale: next, x: x + px / scale - px / next, y: y + py / scale - py / next}; this.moved();
+  // Around the middle of what is in sight.
+  zoom(factor) {
+    const {canvas, scale} = this, by = Math.max(SMALL, Math.min(LARGE, scale * factor)) / scale;
+    const place = (from, size) => (from + size / 2) * by - size / 2, [x, y] = [place(canvas.scrollLeft, canvas.clientWidth), place(canvas.scrollTop, canvas.clientHeight)];
+    this.zoomed = scale * by; kept.set(`zoom ${this.key}`, this.zoomed); this.apply(); canvas.scrollTo(x, y);
   }
-
-  pan(dx, dy) { this.view.x -= dx / this.view.scale; this.view.y -= dy / this.view.scale; this.moved(); }
-  moved() { this.touched = true; this.apply(); this.save(); }
 
   show(path) {
-    let node = this.groups.get(path); if (!node) return;
+    const node = this.groups.get(path); if (!node) return;
     for (let around = node.around; around; around = around.around) this.collapsed.delete(around.path);
     this.arrange();
     for (const old of this.svg.querySelectorAll(".picked")) old.classList.remove("picked");
     node.g.classList.add("picked");
-    const scale = Math.max(this.view.scale, .9); let x = node.width / 2, y = node.now / 2;
-    for (; node; node = node.around) { x += node.around ? node.x : 0; y += node.around ? node.at : 0; }
-    this.view = {scale, x: x - this.canvas.clientWidth / 2 / scale, y: y - this.canvas.clientHeight / 2 / scale}; this.moved();
+    const box = node.rect.getBoundingClientRect(), frame = this.canvas.getBoundingClientRect();
+    this.canvas.scrollBy(box.x - frame.x + (box.width - frame.width) / 2, box.y - frame.y + (box.height - frame.height) / 2);
   }
 
   handlers() {
-    const at = event => { const box = this.canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-    const down = new Map(); let way = 0, apart = 0;
     this.canvas.addEventListener("wheel", event => {
-      if (!event.ctrlKey && !event.metaKey) return;  // the wheel alone scrolls the page
-      event.preventDefault(); this.zoom(Math.exp(-event.deltaY / 300), at(event));
+      if (!event.ctrlKey && !event.metaKey) return;  // the wheel alone scrolls
+      event.preventDefault(); this.zoom(Math.exp(-event.deltaY / 300));
     }, {passive: false});
-    this.canvas.addEventListener("pointerdown", event => { if (event.button) return; if (!down.size) { way = 0; this.dragged = false; } down.set(event.pointerId, at(event)); apart = 0; });
-    this.canvas.addEventListener("pointermove", event => {
-      const before = down.get(event.pointerId); if (!before) return;
-      const now = at(event), dx = now[0] - before[0], dy = now[1] - before[1];
-      way += Math.abs(dx) + Math.abs(dy);
-      if (way < 5) return;
-      if (!this.dragged) { this.dragged = true; this.canvas.setPointerCapture(event.pointerId); this.canvas.classList.add("moving"); }
-      down.set(event.pointerId, now);
-      if (down.size === 2) {
-        const [a, b] = [...down.values()], far = Math.hypot(a[0] - b[0], a[1] - b[1]);
-        if (apart) this.zoom(far / apart, [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2]);
-        apart = far;
-      } else this.pan(dx, dy);
-    });
-    const up = event => { down.delete(event.pointerId); apart = 0; if (!down.size) this.canvas.classList.remove("moving"); };
-    for (const name of ["pointerup", "pointercancel"]) this.canvas.addEventListener(name, up);
-    this.canvas.addEventListener("click", event => {
-      const box = this.dragged ? null : event.target.closest("g.operator, g.source");
-      if (box) this.onpick(box.dataset.path);
-    });
-    this.canvas.addEventListener("dblclick", event => { if (!event.target.closest(".toggle")) this.zoom(STEP * STEP, at(event)); });
+    this.canvas.addEventListener("click", event => { const box = event.target.closest("g.operator, g.source"); if (box) this.onpick(box.dataset.path); });
     this.canvas.addEventListener("keydown", event => {
-      const act = {ArrowLeft: () => this.pan(60, 0), ArrowRight: () => this.pan(-60, 0), ArrowUp: () => this.pan(0, 60), ArrowDown: () => this.pan(0, -60),
-        "+": () => this.zoom(STEP), "=": () => this.zoom(STEP), "-": () => this.zoom(1 / STEP), "0": () => this.fit()}[event.key];
+      const act = {"+": () => this.zoom(STEP), "=": () => this.zoom(STEP), "-": () => this.zoom(1 / STEP), "0": () => this.fit()}[event.key];
       if (act && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); act(); }
     });
   }
 
   // -- searching -------------------------------------------------------------------------------------------------------
-
-  search(text) { kept.set(`search ${this.key}`, text); this.hit = -1; this.mark(); }
 
   mark() {
     const term = this.input.value.trim().toLowerCase(), matches = path => path.toLowerCase().includes(term);
@@ -242,7 +193,7 @@ class Drawing {
     for (const node of this.groups.values()) if (node.scope) node.g.classList.toggle("found", this.collapsed.has(node.path) && this.hits.some(path => path.startsWith(node.path + "/")));
     this.svg.classList.toggle("searching", term !== "");
     const text = term === "" ? "" : `${this.hits.length} of ${this.root.operators}`;
-    if (this.count.textContent !== text) this.count.textContent = text;
+    write(this.count, text);
     this.onsearch(matches);
   }
 
@@ -258,9 +209,9 @@ class Drawing {
     this.values = values;
     for (const [path, value] of values) {
       const node = this.groups.get(path); if (!node) continue;
-      this.put(node, "text", value.text, () => { if (node.live) write(node.live, value.text); });
-      this.put(node, "hover", value.hover, () => { if (node.title) write(node.title, node.hover + value.hover); });
-      this.put(node, "heat", Math.round(45 * Math.sqrt(value.heat)), heat => node.g.style.setProperty("--heat", `${heat}%`));
+      if (node.live) write(node.live, value.text);
+      if (node.title) write(node.title, node.hover + value.hover);
+      node.g.style.setProperty("--heat", `${Math.round(45 * Math.sqrt(value.heat))}%`);
       node.g.classList.toggle("busy", value.busy); node.g.classList.toggle("running", value.running);
     }
     for (const node of this.groups.values()) {
@@ -271,8 +222,6 @@ class Drawing {
     }
   }
 
-  put(node, name, value, act) { const key = `_${name}`; if (node[key] !== value) { node[key] = value; act(value); } }
-
   // Records per second, by scope and number of the wire: [text, share of the busiest, hover].
   flows(rates) {
     this.rates = rates;
@@ -280,12 +229,10 @@ class Drawing {
       const node = this.groups.get(path); if (!node) continue;
       for (const wire of node.wires) {
         const [text, share, hover] = wires[wire.number] || ["", 0, ""];
-        if (wire.text !== text) {
-          wire.text = text;
-          if (!wire.label && text) { wire.label = drawn("text", {class: "rate"}); node.g.append(wire.label); }
-          if (wire.label) write(wire.label, text);
-        }
-        if (wire.hover !== hover) { wire.hover = hover; if (!wire.tip) { wire.tip = drawn("title"); wire.line.append(wire.tip); } write(wire.tip, hover); }
+        if (!wire.label && text) { wire.label = drawn("text", {class: "rate"}); node.g.append(wire.label); }
+        if (wire.label) write(wire.label, text);
+        if (!wire.tip) { wire.tip = drawn("title"); wire.line.append(wire.tip); }
+        write(wire.tip, hover);
         if (wire.label && text) {
           const [x, y] = (wire.line.getAttribute("d").match(/-?[\d.]+,-?[\d.]+/g) || ["0,0"]).at(-1).split(",").map(Number);
           wire.label.setAttribute("x", x + 8); wire.label.setAttribute("y", y - 9);

@@ -239,7 +239,11 @@ class LivePage:
 def _page(saved: Mapping[str, Any] | None = None) -> str:
     """Return the page, which asks for its state; or a report with a saved one."""
     style = "".join(map(asset, ("page.css", "drawing.css", "live.css")))
-    page = asset("live.html").replace("/* style */", style).replace("/* script */", asset("drawing.js") + asset("live.js"))
+    page = (
+        asset("live.html")
+        .replace("/* style */", style)
+        .replace("/* script */", "".join(map(asset, ("preact.js", "drawing.js", "live.js"))))
+    )
     # A "<" in a name would end the script element.
     return page.replace('id="saved">null<', f'id="saved">{json.dumps(saved).replace("<", chr(92) + "u003c")}<', 1)
 

@@ -115,7 +115,7 @@ class Picture:
         ...     before = scope.picture()
         >>> print(before.mermaid())
         flowchart TB
-        subgraph n["df, time: int"]
+        subgraph n["df (time: int)"]
           n_0(["to_stream"])
           n_1["map"]
           n_0 --> n_1
@@ -175,7 +175,7 @@ _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 def _lines(shape: Snapshot) -> list[str]:
     """Return the text of a box."""
     if shape.kind == "scope":
-        return [f"{shape.name}   time: {shape.times}"]
+        return [f"{shape.name} (time: {shape.times})"]
     return [shape.name, *_state(shape)]
 
 
@@ -198,7 +198,7 @@ def _state(shape: Snapshot) -> list[str]:
 
 
 def _few(times: list[str]) -> str:
-    rest = "more" if times[-1] == OMITTED else f"{len(times) - 2} more"
+    rest = "more" if times[-1].startswith(OMITTED) else f"{len(times) - 2} more"
     return ", ".join(times[:2]) + (f" and {rest}" if len(times) > 2 else "")
 
 
@@ -277,7 +277,7 @@ class _Mermaid:
             yield f"linkStyle {','.join(map(str, self._back))} stroke:#c2410c,stroke-width:2px"
 
     def _scope(self, shape: Snapshot, name: str) -> Iterator[str]:
-        yield f'subgraph {name}["{_quoted(f"{shape.name}, time: {shape.times}")}"]'
+        yield f'subgraph {name}["{_quoted(_lines(shape)[0])}"]'
         for port in range(shape.inputs):
             yield f"  {name}_in{port}(( ))"
         for child in shape.children:

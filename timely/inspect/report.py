@@ -297,7 +297,7 @@ def plain(shape: Snapshot) -> dict[str, Any]:
     for name in ("held", "waiting"):
         first, rest = fields[name][:_TIMES], fields[name][_TIMES:]
         fields[name] = [[_cut(time), count] for time, count in first]
-        fields[name] += [[OMITTED, sum(count for _, count in rest)]] if rest else []
+        fields[name] += [[f"{OMITTED} {len(rest)} more", sum(count for _, count in rest)]] if rest else []
     fields["children"] = [plain(child) for child in shape.children]
     fields["wires"] = [[*wire.source, *wire.target, wire.exchanged] for wire in shape.wires]
     fields["described"] = [*map(_cut, shape.described)]
@@ -317,7 +317,7 @@ def shaped(data: Mapping[str, Any]) -> Snapshot:
 
 
 def _few(times: Sequence[str]) -> list[str]:
-    return [*(_cut(time) for time in times[:_TIMES]), *([OMITTED] if len(times) > _TIMES else [])]
+    return [*(_cut(time) for time in times[:_TIMES]), *([f"{OMITTED} {len(times) - _TIMES} more"] if len(times) > _TIMES else [])]
 
 
 def _cut(text: str) -> str:

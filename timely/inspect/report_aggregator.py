@@ -165,6 +165,7 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
     return {
         "number": number,
         "path": next(part["path"] for part in parts.values()),
+        "times": "" if shape is None else shape.times,
         "over": all(part["over"] for part in parts.values()),
         **_drawing(shape),
         "lag": max((part["lag"] for part in parts.values() if part.get("lag") is not None), default=None),

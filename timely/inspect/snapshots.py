@@ -26,7 +26,7 @@ EXIT = EGRESS
 """The ends of wires at the boundary of a scope: their ports are the scope's inputs and outputs."""
 
 OMITTED = "…"
-"""Stands for the last of too many times."""
+"""Begins what stands for the last of too many times."""
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_SHOWN: Final = 20
-"""Records that a notebook shows of a capture."""
-
-
 @attrs.define(eq=False, repr=False)
 class Capture(Generic[T, D]):
     """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
@@ -52,7 +48,7 @@ class Capture(Generic[T, D]):
         return f"Capture({self.name}, records: {records:,}, times: {times:,})"
 
     def _repr_html_(self) -> str:
-        return preview(self.messages, limit=_SHOWN, first="time").html()
+        return preview(self.messages, first="time").html()
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""
