@@ -15,14 +15,20 @@ from timely.connect.sink_operator import write
 from timely.connect.source_operator import read
 
 if TYPE_CHECKING:
+    from timely.connect.delta import DeltaLakeSink, DeltaLakeSource
     from timely.connect.folders import FolderSource
+    from timely.connect.iceberg import IcebergSink, IcebergSource
     from timely.connect.kafka import KafkaSink, KafkaSource
     from timely.connect.postgres_source import PostgresSource
 
 __all__ = [
     "Change",
+    "DeltaLakeSink",
+    "DeltaLakeSource",
     "DuckDBSink",
     "FolderSource",
+    "IcebergSink",
+    "IcebergSource",
     "KafkaSink",
     "KafkaSource",
     "Position",
@@ -43,7 +49,11 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
     def __getattr__(name: str) -> Any:
         # These load PyArrow.
         module = {
+            "DeltaLakeSink": "delta",
+            "DeltaLakeSource": "delta",
             "FolderSource": "folders",
+            "IcebergSink": "iceberg",
+            "IcebergSource": "iceberg",
             "KafkaSink": "kafka",
             "KafkaSource": "kafka",
             "PostgresSource": "postgres_source",

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from timely.connect.keyed_rows import check_key, keyed
-from timely.connect.protocols import Change, check_history
+from timely.connect.keyed_rows import KeyedTable, RowsByKey
 from timely.errors import ConnectorError, error_text, require_package
 
 _LINES: Final = "timely_sinks"
 
 
-class _DatabaseSink(ABC):
+class _DatabaseSink(KeyedTable):
     """A table of a database that is kept equal to a view, by the columns of ``key``."""
 
     _mark = "?"
@@ -27,52 +26,37 @@ class _DatabaseSink(ABC):
     _begin = "begin"
 
     def __init__(self, table: str, key: str | Sequence[str], name: str | None, place: str) -> None:
-        self.name = name or table
+        super().__init__(table, key, name, place)
         self._table = ".".join(map(self._quoted, table.split(".")))
-        self._key = (key,) if isinstance(key, str) else tuple(key)
-        self._place = f"table {table} of {place}"
-        self._history = ""
-        self._columns: tuple[str, ...] = ()
         self._connection: Any = None
 
     @abstractmethod
     def _connect(self) -> Any:
         """Return a connection without transactions of its own."""
 
-    def open(self, history: str, columns: Sequence[str] | None) -> int | None:
-        """Lock the sink's line, and return its epoch."""
-        self._history = history
-        self._columns = check_key(self.name, self._key, columns)
-        with self._transaction() as cursor:
-            cursor.execute(f"create table if not exists {_LINES} (name text primary key, history text not null, epoch bigint)")
-            line = self._line(cursor)
-            if line is None:
-                cursor.execute(f"insert into {_LINES} values ({self._mark}, {self._mark}, null)", (self.name, history))
-                return None
-            other, epoch = line
-            check_history(self.name, self._place, history, other, epoch)
-            cursor.execute(f"update {_LINES} set history = {self._mark} where name = {self._mark}", (history, self.name))
-            return None if epoch is None else int(epoch)
+    def _last(self, cursor: Any) -> tuple[str, int | None]:
+        """Lock the sink's line, and return what it has."""
+        cursor.execute(f"create table if not exists {_LINES} (name text primary key, history text not null, epoch bigint)")
+        cursor.execute(f"select history, epoch from {_LINES} where name = {self._mark}{self._lock}", (self.name,))
+        return cursor.fetchone() or ("", None)
 
-    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
-        """Apply the changes and note the epoch."""
-        rows = keyed(self.name, self._key, self._columns, changes)
+    def _claim(self, cursor: Any) -> None:
+        line = f"{_LINES} values ({self._mark}, {self._mark}, null)"
+        cursor.execute(
+            f"insert into {line} on conflict (name) do update set history = excluded.history", (self.name, self._history)
+        )
+
+    def _write(self, cursor: Any, epoch: int, rows: RowsByKey) -> None:
         others = [place for place, column in enumerate(self._columns) if column not in self._key]
-        with self._transaction() as cursor:
-            line = self._line(cursor)
-            if line is None or line[0] != self._history:
-                raise ConnectorError(f"sink {self.name!r}: another run has opened {self._place} since: end this one")
-            if line[1] is not None and line[1] >= epoch:
-                return
-            names = [*map(self._quoted, self._columns)]
-            where = " and ".join(f"{self._quoted(column)} = {self._mark}" for column in self._key)
-            rest = ", ".join(f"{names[place]} = {self._mark}" for place in others)
-            updates = [(*(row[place] for place in others), *key) for key, row in rows.updates.items()]
-            self._apply(cursor, f"delete from {self._table} where {where}", list(rows.deletes))
-            self._apply(cursor, f"update {self._table} set {rest} where {where}", updates)
-            marks = ", ".join(self._mark for _ in names)
-            self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", list(rows.inserts.values()))
-            cursor.execute(f"update {_LINES} set epoch = {self._mark} where name = {self._mark}", (epoch, self.name))
+        names = [*map(self._quoted, self._columns)]
+        where = " and ".join(f"{self._quoted(column)} = {self._mark}" for column in self._key)
+        rest = ", ".join(f"{names[place]} = {self._mark}" for place in others)
+        updates = [(*(row[place] for place in others), *key) for key, row in rows.updates.items()]
+        self._apply(cursor, f"delete from {self._table} where {where}", list(rows.deletes))
+        self._apply(cursor, f"update {self._table} set {rest} where {where}", updates)
+        marks = ", ".join(self._mark for _ in names)
+        self._apply(cursor, f"insert into {self._table} ({', '.join(names)}) values ({marks})", list(rows.inserts.values()))
+        cursor.execute(f"update {_LINES} set epoch = {self._mark} where name = {self._mark}", (epoch, self.name))
 
     def close(self) -> None:
         """Close the connection."""
@@ -85,14 +69,7 @@ class _DatabaseSink(ABC):
         if rows:
             count = self._execute_many(cursor, statement, rows)
             if count != len(rows):
-                raise ConnectorError(
-                    f"sink {self.name!r}: {self._place} does not have the rows that it was given: {statement.split()[0]} of"
-                    f" {len(rows)} met {count}. Let nothing else change it, and have a unique key ({', '.join(self._key)})"
-                )
-
-    def _line(self, cursor: Any) -> Any:
-        cursor.execute(f"select history, epoch from {_LINES} where name = {self._mark}{self._lock}", (self.name,))
-        return cursor.fetchone()
+                raise self._unmet(f"{statement.split()[0]} of {len(rows)} met {count}")
 
     def _quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

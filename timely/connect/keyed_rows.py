@@ -1,11 +1,13 @@
-"""``keyed``: the changes of a view with a key, as what a table or topic does for each key."""
+"""``keyed``: the changes of a view with a key, as what a table or topic does for each key; ``KeyedTable``: such a table."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from timely.connect.protocols import Change
+from timely.connect.protocols import Change, check_history
 from timely.errors import ConnectorError, brief
 
 Row = tuple[Any, ...]
@@ -55,3 +57,56 @@ def keyed(sink: str, key: Sequence[str], columns: Sequence[str], changes: Sequen
         {value: row for value, row in come.items() if value in gone},
         {value: row for value, row in come.items() if value not in gone},
     )
+
+
+class KeyedTable(ABC):
+    """A sink that keeps a table equal to a view by the columns of ``key``; what is read and written is in one transaction."""
+
+    def __init__(self, table: str, key: str | Sequence[str], name: str | None, place: str) -> None:
+        self.name = name or table
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._place = f"table {table} of {place}"
+        self._history = ""
+        self._columns: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]:
+        """Begin a transaction, and commit it at the end; ``ConnectorError`` for errors of the database."""
+
+    @abstractmethod
+    def _last(self, transaction: Any) -> tuple[str, int | None]:
+        """Return the history that the rows are of, and the last epoch of it; this one's and ``None`` where there are none."""
+
+    @abstractmethod
+    def _write(self, transaction: Any, epoch: int, rows: RowsByKey) -> None:
+        """Write the rows and the epoch."""
+
+    @abstractmethod
+    def _claim(self, transaction: Any) -> None:
+        """Note the history, where it is known before the first epoch."""
+
+    def open(self, history: str, columns: Sequence[str] | None) -> int | None:
+        """Return the last epoch."""
+        self._history = history
+        self._columns = check_key(self.name, self._key, columns)
+        with self._transaction() as transaction:
+            other, epoch = self._last(transaction)
+            check_history(self.name, self._place, history, other, epoch)
+            self._claim(transaction)
+            return epoch
+
+    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Apply the changes and note the epoch."""
+        rows = keyed(self.name, self._key, self._columns, changes)
+        with self._transaction() as transaction:
+            history, last = self._last(transaction)
+            if history != self._history:
+                raise ConnectorError(f"sink {self.name!r}: another run has opened {self._place} since: end this one")
+            if last is None or last < epoch:
+                self._write(transaction, epoch, rows)
+
+    def _unmet(self, what: str) -> ConnectorError:
+        return ConnectorError(
+            f"sink {self.name!r}: {self._place} does not have the rows that it was given: {what}. Let nothing else change it,"
+            f" and have a unique key ({', '.join(self._key)})"
+        )

@@ -39,6 +39,12 @@ class _Options:
         settings = {name: self.left.pop(name) for name in list(self.left) if "." in name}
         return {"bootstrap.servers": self.take("brokers"), **settings}
 
+    def catalog(self) -> dict[str, str]:
+        """Return the name and the properties of an Iceberg catalog: all that is left."""
+        properties = {"name": self.take("catalog"), **self.left}
+        self.left.clear()
+        return properties
+
     def database(self) -> str:
         """Return the connection string of PostgreSQL."""
         where, password = self.take("connection", ""), self.take("password", "")
@@ -76,6 +82,16 @@ def connector_of(statement: ConnectorDefinition) -> tuple[Any, list[str]]:
             )
         case "source", "postgres":
             made = connect.PostgresSource(options.database(), names if len(names) > 1 else names[0], name=name)
+        case "source", "delta":
+            made = connect.DeltaLakeSource(options.take("path"), name=name)
+        case "source", "iceberg":
+            table = options.take("table", name)
+            made = connect.IcebergSource(options.catalog(), table, name=name)
+        case "sink", "delta":
+            made = connect.DeltaLakeSink(options.take("path"), key=names, name=name)
+        case "sink", "iceberg":
+            table = options.take("table", name)
+            made = connect.IcebergSink(options.catalog(), table, key=names, name=name)
         case "sink", "kafka":
             made = connect.KafkaSink(options.brokers(), options.take("topic", name), key=names, name=name)
         case "sink", "postgres":

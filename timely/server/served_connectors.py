@@ -92,8 +92,9 @@ class _SourceFeed(_Feed):
     def _open(self) -> None:
         self._connector, names = connector_of(self._statement)
         self._tables = {name: each.name for name, each in zip(names, self._statement.tables)}
-        for name, each in zip(names, self._statement.tables) if hasattr(self._connector, "schemas") else ():
-            columns, declared = [column.lower() for column in self._connector.schemas[name].names], each.schema.names
+        for name, each in zip(names, self._statement.tables):
+            schema = self._connector.schemas[name] if hasattr(self._connector, "schemas") else self._connector.schema
+            columns, declared = [column.lower() for column in schema.names], each.schema.names
             if columns != declared:
                 raise ConnectorError(
                     f"{name} has the columns {', '.join(columns)}, and {each.name} is declared with {', '.join(declared)}:"
