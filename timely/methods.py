@@ -121,7 +121,6 @@ class StreamMethods:
     inspect_progress = operators.inspect_progress
     inspect_time = operators.inspect_time
     join = operators.join
-    limit_in_flight = operators.limit_in_flight
     map = operators.map
     map_async = operators.map_async
     map_batch = operators.map_batch

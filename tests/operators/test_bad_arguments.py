@@ -62,7 +62,6 @@ def functions_of_a_stream() -> dict[str, Callable[[Any], object]]:
         "inspect_time": (print,),
         "join": (None,),
         "leave": (),
-        "limit_in_flight": (1, nothing),
         "map": (abs,),
         "map_async": (nothing,),
         "map_batch": (list,),
@@ -204,27 +203,12 @@ def test_windows_in_a_loop_need_to_know_when_they_are_due() -> None:
 
 @pytest.mark.parametrize("bound", [0, -1, 1.5, "3", True, None])
 def test_bounds_of_flow_control(bound: Any) -> None:
-    refused(lambda s: s.to_stream([1]).limit_in_flight(bound, lambda some: some), ConfigurationError, "limit_in_flight: records=")
     probe: timely.ProbeHandle[int] = timely.ProbeHandle()
     refused(lambda s: s.iterator_source("numbers", [(0, [1])], probe, records=bound), ConfigurationError, "source 'numbers'")
 
 
 def test_a_probe_that_is_none() -> None:
     refused(lambda s: s.iterator_source("numbers", [(0, [1])], None, records=1), GraphError, "'numbers': probe is to be a")
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_body_that_returns_another_stream(nested: bool) -> None:
-    def build(scope: timely.ScopeBuilder[int], body: Any) -> Any:
-        if not nested:
-            stream = scope.to_stream([1])
-            return stream.limit_in_flight(1, lambda some: body(stream))
-        with scope.iterative() as loop:
-            inner = scope.to_stream([1]).enter(loop)
-            return inner.limit_in_flight(1, lambda some: body(inner)).leave()
-
-    refused(lambda scope: build(scope, lambda outer: outer), GraphError, "body must return a stream made of the one")
-    refused(lambda scope: build(scope, lambda outer: None), GraphError, "body must return a stream made of the one")
 
 
 # -- capabilities ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from timely import ScopeBuilder, Stream, operators
 OF_STREAMS = (
     "map filter flat_map map_batch map_async inspect inspect_time inspect_batch inspect_progress exchange broadcast partition"
     " branch branch_when ok_err delay delay_batch count value_counts group_by accumulate aggregate reduce_by_key state_machine"
-    " distinct join limit_in_flight connect_loop probe capture unary unary_frontier unary_notify binary binary_frontier"
+    " distinct join connect_loop probe capture unary unary_frontier unary_notify binary binary_frontier"
     " binary_notify sink"
 )
 OF_SCOPES = "new_input input_from new_unordered_input to_stream source from_async iterator_source empty feedback replay"

@@ -195,7 +195,6 @@ OPERATORS: dict[str, tuple[Callable[[Any], Any], Oracle]] = {
     "distinct": (lambda s: s.distinct(), each_time(set)),
     "group_by": (grouped, each_time(by_key)),
     "join": (lambda s: s.join(s), joined),
-    "limit_in_flight": (lambda s: s.limit_in_flight(2, lambda some: some.flat_map(lambda x: [x, x])), each_time(lambda p: p + p)),
     "reclock": (lambda s: s.apply(reclock, s.filter(lambda pair: not pair[1]).broadcast()), at_ticks),
     "reduce_by_key": (lambda s: s.reduce_by_key(int.__add__), each_time(by_key)),
     "state_machine": (lambda s: s.state_machine(numbered), in_turn),
@@ -303,17 +302,6 @@ def test_the_loop_of_the_tutorial_while_epochs_are_in_flight(sent: list[Any], wo
         expected.update((epoch, (node, distance)) for node, distance in now.items() if before.get(node) != distance)
         before = now
     assert outputs == expected
-
-
-@given(sends, sizes, seeds)
-def test_a_state_machine_behind_a_gate_comes_to_its_end(sent: list[Any], workers: int, seed: int) -> None:
-    [outputs] = run(
-        in_loop(lambda s: s.limit_in_flight(1, lambda some: some.state_machine(numbered))), sent, workers=workers, seed=seed
-    )
-    keys = [pair[0] for _, (rounds, pair) in sent for left in range(rounds + 1) if is_given((left, pair))]
-    assert Counter(record for _, (_, record) in outputs.elements()) == Counter(
-        (key, n + 1) for key in set(keys) for n in range(keys.count(key))
-    )
 
 
 @attrs.frozen

@@ -109,7 +109,6 @@ BUILDS: dict[str, Any] = {
     "windows": lambda stream: windows(stream, tumbling(1), at=lambda pair: pair[0], due=lambda end, time: Compared(end))[0],
     "sessions": lambda stream: sessions(stream, 1, at=lambda pair: pair[0], key=lambda pair: pair[0], due=Compared)[0],
     "vertex": lambda stream: stream.vertex(Report),
-    "limit_in_flight": lambda stream: stream.limit_in_flight(2, lambda some: some),
 }
 
 

@@ -94,7 +94,6 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "iterator_source": _flowing,
     "join": lambda scope, s: s.join(s),
     "leave": _nested,
-    "limit_in_flight": lambda scope, s: s.limit_in_flight(1, lambda some: some.map(int)),
     "map": lambda scope, s: s.map(int),
     "map_async": lambda scope, s: s.map_async(_echo),
     "map_batch": lambda scope, s: s.map_batch(list),

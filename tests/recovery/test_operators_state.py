@@ -136,7 +136,6 @@ UNARY: dict[str, Build] = {
     "windows": _windowed,
     "sessions": _pregap,
     "windows and sessions on columns": _on_columns,
-    "limit_in_flight": lambda scope, stream: stream.limit_in_flight(2, lambda some: some.flat_map(lambda pair: [pair] * pair[1])),
     "unary_notify": _notified,
     "vertex": lambda scope, stream: stream.vertex(Tally, pact=timely.Exchange(lambda pair: pair[0])),
     "loop": _round_and_round,

@@ -129,16 +129,7 @@ def test_notes_that_cannot_be_read_again_are_refused(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.state"))) == 1
 
 
-def around(scope: Any, stream: Any) -> Any:
-    """A gate in a loop, behind which each record goes round for as many times as it says."""
-    with scope.iterative() as loop:
-        handle, again = loop.feedback()
-        passed = stream.enter(loop).concat(again).limit_in_flight(1, lambda some: some.exchange(lambda pair: pair[1])).distinct()
-        passed.filter(lambda pair: pair[1] > 0).map(lambda pair: (pair[0], pair[1] - 1)).connect_loop(handle)
-        return passed.leave()
-
-
-names = ["aggregate", "distinct", "limit_in_flight", "loop", "unary_notify"]
+names = ["aggregate", "distinct", "loop", "unary_notify"]
 steps = st.tuples(st.integers(0, 1), st.integers(0, 2))
 cuts = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=2).map(sorted)
 sends = st.lists(st.lists(st.tuples(steps, st.tuples(st.integers(0, 2), st.integers(0, 3))), max_size=4), min_size=3, max_size=3)
@@ -148,12 +139,12 @@ def moved(time: Revision, step: tuple[int, int]) -> Revision:
     return Revision(Stage(max(time.stage.value, step[0])), time.number + step[1])
 
 
-@pytest.mark.parametrize("name", [*names, "a gate in a loop"])
+@pytest.mark.parametrize("name", names)
 @given(sends=sends, on=st.lists(steps, min_size=3, max_size=3), cuts=cuts, workers=st.integers(1, 3))
 @settings(max_examples=12)
 def test_a_run_that_is_cut_at_times_of_ones_own(name: str, sends: Any, on: Any, cuts: list[Any], workers: int) -> None:
     """Each boundary is at or after the one before it, and what is sent at times beside it is complete there."""
-    build = UNARY.get(name, around)
+    build = UNARY[name]
     boundaries = [Revision.minimum()]
     for step in on:
         boundaries.append(moved(boundaries[-1], step))

@@ -7,7 +7,7 @@ from timely.operators import results
 from timely.operators.asynchronous import from_async, map_async
 from timely.operators.delays import delay, delay_batch, reclock
 from timely.operators.elementwise import filter, flat_map, inspect, inspect_batch, inspect_progress, inspect_time, map, map_batch
-from timely.operators.flow_gates import iterator_source, limit_in_flight
+from timely.operators.flow_gates import iterator_source
 from timely.operators.generic import (
     binary,
     binary_frontier,
@@ -94,7 +94,6 @@ __all__ = [
     "iterator_source",
     "join",
     "leave",
-    "limit_in_flight",
     "map",
     "map_async",
     "map_batch",

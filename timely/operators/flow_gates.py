@@ -1,12 +1,10 @@
-"""Flow control: sources and gates that bound what is in flight, as a probe downstream shows it.
+"""Flow control: sources that bound what is in flight, as a probe downstream shows it.
 
-Invariant: on each worker no more than the bound is sent and not passed by the probe. A gate exceeds it for a time that is
-complete upstream, which never waits for times that are not at or before it.
+Invariant: on each worker no more than the bound is sent and not passed by the probe.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import index
@@ -14,26 +12,13 @@ from typing import Any, Generic, overload
 
 import attrs
 
-from timely.dataflow import (
-    Capability,
-    CapabilitySet,
-    InputCapability,
-    InputPort,
-    OperatorInfo,
-    OutputPort,
-    Pipeline,
-    ScopeBuilder,
-    Stream,
-    operator_name,
-    scope_of,
-)
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import ConfigurationError, GraphError, brief
-from timely.operators.generic import source, unary_frontier
+from timely.operators.generic import source
 from timely.operators.pending import Pending
-from timely.operators.probes import ProbeHandle, probe
+from timely.operators.probes import ProbeHandle
 from timely.operators.state_registration import SourcePosition, register_list_state
-from timely.operators.type_variables import D, E, T
-from timely.order import Product
+from timely.operators.type_variables import D, T
 
 
 def check_bound(where: str, name: str, bound: Any) -> int:
@@ -169,113 +154,3 @@ def iterator_source(
 
     scope.checks.append(check_attached)
     return source(scope, name, constructor)
-
-
-def limit_in_flight(
-    stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]], *, name: str | None = None
-) -> Stream[T, E]:
-    """Return ``body(stream)``, which processes at most ``records`` records at once on each worker; for a ``body`` that
-    multiplies them.
-
-    The body runs in a nested scope, where each share of the records has its own round: times are ``Product(time, round)``. So it
-    must process each share independently. The rest waits in front of it, in containers that can be sliced. A time that is
-    complete upstream counts only what is in flight at or before it, so that it never waits for a later time.
-    ``ConfigurationError`` for a bound below 1, ``GraphError`` where ``body`` returns anything but a stream made of its own.
-
-    >>> import timely
-    >>> def build(scope):
-    ...     seeds = scope.to_stream([1, 2, 3])
-    ...     return timely.operators.limit_in_flight(seeds, 1, lambda some: some.flat_map(lambda x: [x] * 1000)).count()
-    >>> timely.example(build)
-    [(0, [3000])]
-    """
-    records = check_bound("limit_in_flight", "records", records)
-    with scope_of(stream, "limit_in_flight").iterative(operator_name("limit_in_flight", name, body)) as inner:
-        done: ProbeHandle[Any] = ProbeHandle()
-        result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
-        if not isinstance(result, Stream) or result.scope is not inner:
-            raise GraphError(f"limit_in_flight: body must return a stream made of the one that it is given, not {brief(result)}")
-        probe(result, done)
-        return result.leave()
-
-
-def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
-    """Return the constructor of the operator that sends each share at its own round."""
-
-    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
-        queue = _GateQueue()
-        in_flight: InFlight[Any] = InFlight(done)
-        register_list_state(info, queue.items, lambda items: queue.load(capability, items))
-        register_list_state(info, in_flight.counts.items, in_flight.load)
-        capability.drop()
-        done.wake(info.activator)
-
-        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
-            for capability, batch in input:
-                queue.put(capability, capability.time.outer, batch)
-            in_flight.settle()
-            while len(queue.waiting):
-                if in_flight.records < records:
-                    outer, room = queue.waiting.minimum()[0], records - in_flight.records
-                else:
-                    outer, room = max(exempt(input), key=lambda exempted: exempted[1], default=(None, 0))
-                if room <= 0:
-                    break
-                in_flight.add(*queue.take(outer, room, output))
-
-        def exempt(input: InputPort[Any, Any]) -> Iterator[tuple[Any, int]]:
-            """Yield the minimal times that are complete upstream, each with the number of records that may still be sent at it.
-
-            What is in flight at other times is not counted: it may wait for the end of these, in a loop or in the program.
-            """
-            for outer in queue.waiting.minimum():
-                if not input.frontier.less_equal(Product(outer, 0)):
-                    yield outer, records - sum(sent for time, sent in in_flight.counts.items() if time.outer <= outer)
-
-        return logic
-
-    return constructor
-
-
-@attrs.define(eq=False)
-class _GateQueue:
-    """The queue in front of a gate, by outer time, with capabilities for the minimal ones of these times.
-
-    All capabilities are at one round, later than every share in flight: otherwise one would hold back a share at a later time.
-    """
-
-    waiting: Pending[Any, deque[Any]] = attrs.field(factory=Pending)
-    _held: CapabilitySet[Any] = attrs.field(factory=CapabilitySet)
-    _round: int = 0
-
-    def items(self) -> Iterator[tuple[int, Any, Any]]:
-        yield self._round, None, None
-        for outer in self.waiting:
-            yield from ((self._round, outer, batch) for batch in self.waiting[outer])
-
-    def load(self, capability: Capability[Any], items: Iterable[tuple[int, Any, Any]]) -> None:
-        waiting = list(items)
-        self._round = max([self._round, *(round for round, _, _ in waiting)])
-        for _, outer, batch in waiting:
-            if batch is not None:
-                self.put(capability, outer, batch)
-
-    def put(self, capability: Capability[Any] | InputCapability[Any], outer: Any, batch: Any) -> None:
-        if outer not in self.waiting:
-            self._held.insert(capability.delayed(Product(outer, self._round)))
-        self.waiting.at(outer, deque).append(batch)
-
-    def take(self, outer: Any, most: int, output: OutputPort[Any]) -> tuple[Any, int]:
-        """Send the next share, of at most ``most`` records, of a minimal time; return its time and size."""
-        time, batches = Product(outer, self._round), self.waiting[outer]
-        batch = batches.popleft()
-        share = batch if len(batch) <= most else batch[:most]
-        with self._held.delayed(time) as capability:
-            output.session(capability).give_batch(share)
-        if len(batch) > most:
-            batches.appendleft(batch[most:])
-        elif not batches:
-            self.waiting.pop(outer)
-        self._round += 1
-        self._held.downgrade(Product(outer, self._round) for outer in self.waiting.minimum())
-        return time, len(share)
