@@ -76,11 +76,16 @@ def why(
     return provenance_of(lambda end: _advance(program, list(inputs), end), inputs, row, seconds)
 
 
-def provenance_of(start: Start, inputs: Mapping[str, Rows], row: object, seconds: float) -> Provenance:
-    """Return what ``why`` does."""
-    items = [(name, each, count) for name, rows in inputs.items() for each, count in _counted(rows) if count]
+def provenance_of(
+    start: Start, inputs: Mapping[str, Rows], row: object, seconds: float, near: Mapping[str, Rows] | None = None
+) -> Provenance:
+    """Return what ``why`` does; ``near`` are the rows that are tried first."""
+    items = _items(inputs if near is None else near)
     search = _Search(start, items, row, seconds)
-    chosen = search.shrunk(search.grown())
+    chosen = list(range(len(items)))
+    if near is not None and not search.holds(chosen):
+        return provenance_of(start, inputs, row, seconds)
+    chosen = search.shrunk(search.grown() if near is None else chosen)
     search.begin()
     if not search.holds(chosen):
         raise ConfigurationError(
@@ -90,6 +95,10 @@ def provenance_of(start: Start, inputs: Mapping[str, Rows], row: object, seconds
     for name, each, count in (items[number] for number in chosen):
         result.setdefault(name, {})[each] = count
     return Provenance(row, result)
+
+
+def _items(inputs: Mapping[str, Rows]) -> list[_Item]:
+    return [(name, each, count) for name, rows in inputs.items() for each, count in _counted(rows) if count]
 
 
 def _counted(rows: Rows) -> Iterable[tuple[object, int]]:

@@ -170,6 +170,7 @@ class Endpoints:
         routes.router.add_get("/views/{name}", _weak(self._rows))
         routes.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
         routes.router.add_get("/views/{name}/why", _weak(self._why))
+        routes.router.add_get("/views/{name}/why_not", _weak(self._why))
         routes.router.add_post("/query", _weak(self._query))
         routes.router.add_post("/script", _weak(self._script))
         routes.router.add_post("/tables/{name}", _weak(self._write))
@@ -277,8 +278,9 @@ class Endpoints:
     async def _why(self, request: web.Request) -> web.StreamResponse:
         assert self._loop is not None
         name, parameters = _view(request), list(request.query.items())
+        answer = self._dropped if request.path.endswith("/why_not") else self._explained
         with contextlib.closing(self._views.prepare("")) as search:
-            return web.json_response(await self._loop.run_in_executor(self._queries, self._explained, search, name, parameters))
+            return web.json_response(await self._loop.run_in_executor(self._queries, answer, search, name, parameters))
 
     def _explained(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
         definitions = self._views.catalog.definitions
@@ -289,7 +291,23 @@ class Endpoints:
             table: [[row_object(definitions[table].columns, row), count] for row, count in rows.items()]
             for table, rows in provenance.inputs.items()
         }
-        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs}
+        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs, "text": str(provenance)}
+
+    def _dropped(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
+        _, columns, where = self._subject(name, parameters)
+        if any(each.comparison != "eq" for each in where):
+            raise ConfigurationError(f"why_not of {name} takes column=value, and no ranges")
+        absence = search.why_not(name, {columns[each.place].name: each.value for each in where})
+        drops = [
+            {
+                "operator": drop.operator,
+                "reason": drop.reason,
+                "view": drop.view,
+                "rows": [row_object(drop.columns, row) for row in drop.rows],
+            }
+            for drop in absence.drops
+        ]
+        return {"drops": drops, "text": str(absence)}
 
     def _subject(self, name: str, parameters: Sequence[tuple[str, str]] = ()) -> _Subject:
         columns = self._views.describe(name).columns

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from timely.differential.tables.values.kinds import Column
+from timely.differential.tables.why_not import WhyNot
 from timely.differential.why_provenance import Provenance
 from timely.errors import OutputError, TimelyError, ViewError, error_text
 from timely.server.contents import Change, Contents, Row, RowCondition
 from timely.server.query_process import (
+    MissingRow,
     QueryComputation,
     QueryProcess,
     QueryRequest,
     RowSearch,
     ScriptRehearsal,
     SortColumn,
+    Started,
     Work,
 )
 from timely.server.served_relations import Answer, ServedRelations, ViewDescription
@@ -98,14 +101,19 @@ class Query:
         """Return why a row is there, found out in its process. The errors are those of ``Views.why``, and of a query."""
         try:
             self._fork(lambda request, relations: RowSearch(request, relations, name, where, row))
-            self._process.started()
-            ((_, result), _), *rows = self._process.changes()[0]
+            result: Provenance = self._process.started()
+            return result
         finally:
             self._process.end()
-        inputs: dict[str, dict[Row, int]] = {}
-        for (table, each), count in rows:
-            inputs.setdefault(table, {})[each] = count
-        return Provenance(result, inputs)
+
+    def why_not(self, name: str, values: Mapping[str, Any]) -> WhyNot:
+        """Return why no row has these values, found out in its process. The errors are those of ``Views.why_not``."""
+        try:
+            self._fork(lambda request, relations: MissingRow(request, relations, name, values))
+            result: WhyNot = self._process.started()
+            return result
+        finally:
+            self._process.end()
 
     def _fork(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> int:
         """Start the process with work on what there is at a time, and return the time."""
@@ -123,7 +131,7 @@ class Query:
 
     def _computed(self) -> tuple[int, tuple[Column, ...], list[Change], bool]:
         time = self._fork(QueryComputation)
-        started = self._process.started()
+        started: Started = self._process.started()
         self._reads, self.order, self.width = started.reads, started.order, started.width
         return time, started.columns, *self._process.changes()
 

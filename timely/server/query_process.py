@@ -26,12 +26,13 @@ import pyarrow as pa
 
 from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
+from timely.differential.tables.why_not import ViewRows
 from timely.differential.why_provenance import Advance, provenance_of
 from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
 from timely.server.contents import Change, Row, RowCondition
-from timely.server.served_relations import Epoch, ServedRelations, ViewBuild, apply, compute
+from timely.server.served_relations import Epoch, ServedRelation, ServedRelations, ViewBuild, apply, compute
 
 try:
     import resource
@@ -119,10 +120,9 @@ class QueryProcess:
         except OSError as error:
             raise ViewError(f"the query has no process: {error}") from None
 
-    def started(self) -> Started:
-        """Return what the query is; ``SqlError`` for what is no query that can be computed."""
-        started: Started = self._receive()
-        return started
+    def started(self) -> Any:
+        """Return what the query is, or what else the work begins with; ``SqlError`` for what cannot be computed."""
+        return self._receive()
 
     def changes(self) -> tuple[list[Change], bool]:
         """Return what an epoch has changed, the first all rows, and whether there are more."""
@@ -196,7 +196,8 @@ def _needs_more(memory: int) -> str:
 class Work(Protocol):
     """What a process does: it computes epochs. What it cannot do is an error of its construction."""
 
-    started: Started = Started((), frozenset(), (), 0)
+    started: Any = None
+    """What it sends first."""
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
         """Begin the next epoch."""
@@ -204,6 +205,7 @@ class Work(Protocol):
 
     def complete(self) -> tuple[list[Change], bool]:
         """Complete the epoch, and return what it has changed, and whether there is more."""
+        return [], False
 
 
 def _run(request: QueryRequest, connection: Connection, work: Callable[[], Work]) -> None:
@@ -256,9 +258,31 @@ class ScriptRehearsal(Work):
             if isinstance(each, ViewDefinition) and each.name in build.new and (error := build.new[each.name].error) is not None:
                 raise ViewError(f"view {each.name} has no result: {error}")
 
-    def complete(self) -> tuple[list[Change], bool]:
-        """Return nothing."""
-        return [], False
+
+def _read_by(relations: ServedRelations, name: str) -> dict[str, ServedRelation]:
+    """Return a table or view and all that it reads, in the order of their definitions."""
+    needed, left = set[str](), [relations.of(name).name]
+    while left:
+        needed.add(each := left.pop())
+        left += relations.by_name[each].definition.reads
+    return {each.name: each for each in relations.by_name.values() if each.name in needed}
+
+
+def _view_rows(request: QueryRequest, relations: ServedRelations, chosen: Mapping[str, ServedRelation]) -> ViewRows:
+    """Return what these hold; the process may read all of it."""
+    rows = {each: chosen[each].contents.rows for each in chosen}
+    _bound_memory(request.memory - sum(_copied(each.items()) for each in rows.values()))
+    columns = {each: chosen[each].contents.columns for each in chosen}
+    queries = {each: chosen[each].definition.query for each in chosen if chosen[each].kind == "view"}
+    return ViewRows(rows, columns, queries, dict(relations.catalog.functions))
+
+
+class MissingRow(Work):
+    """Why no row of a view has ``values``, in a process that ends then."""
+
+    def __init__(self, request: QueryRequest, relations: ServedRelations, name: str, values: Mapping[str, Any]) -> None:
+        relations.readable(name)
+        self.started = _view_rows(request, relations, _read_by(relations, name)).why_not(name.lower(), values)
 
 
 class RowSearch(Work):
@@ -267,14 +291,8 @@ class RowSearch(Work):
     def __init__(
         self, request: QueryRequest, relations: ServedRelations, name: str, where: Sequence[RowCondition], row: Row | None
     ) -> None:
-        contents, needed, left = relations.readable(name), set[str](), [relations.of(name).name]
-        while left:
-            needed.add(each := left.pop())
-            left += relations.by_name[each].definition.reads
-        chosen = {each.name: each for each in relations.by_name.values() if each.name in needed}
-        views = [each for each in chosen if chosen[each].kind == "view"]
-        tables = {each: chosen[each].contents.rows for each in chosen if each not in views}
-        _bound_memory(request.memory - sum(_copied(rows.items()) for rows in (contents.rows, *tables.values())))
+        contents, chosen = relations.readable(name), _read_by(relations, name)
+        held = _view_rows(request, relations, chosen)
         for condition in where:
             condition.check(contents.columns)
         candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
@@ -289,7 +307,7 @@ class RowSearch(Work):
 
             def advance(changes: Mapping[str, Sequence[Change]]) -> list[Change] | None:
                 epoch = Epoch({each: list(news) for each, news in changes.items()}, {})
-                compute(new, views, epoch, math.inf)
+                compute(new, held.queries, epoch, math.inf)
                 if any(each.failed is OutOfMemoryError for each in new.values()):
                     raise MemoryError  # which says nothing of the row
                 if any(epoch.errors.values()):
@@ -299,13 +317,10 @@ class RowSearch(Work):
 
             return advance
 
-        self._provenance = provenance_of(start, tables, rows[0], math.inf)
-
-    def complete(self) -> tuple[list[Change], bool]:
-        """Return the row, and behind it those that it follows from, each with the name of its table."""
-        inputs = self._provenance.inputs.items()
-        rows = [((table, row), count) for table, counted in inputs for row, count in counted.items()]
-        return [(("", self._provenance.row), 1), *rows], False
+        tables = {each: rows for each, rows in held.rows.items() if each not in held.queries}
+        view = name.lower()
+        near = held.origins(view, {rows[0]: 1}) if view in held.queries and rows[0] in contents.rows else None
+        self.started = provenance_of(start, tables, rows[0], math.inf, near)
 
 
 class QueryComputation:

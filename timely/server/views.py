@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from timely.differential.tables.names.statements import Statement, ViewDefinitio
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.sources import warn_of_order
 from timely.differential.tables.values.kinds import columns_of, row_check
+from timely.differential.tables.why_not import WhyNot
 from timely.differential.updates.updates import consolidate
 from timely.differential.why_provenance import Provenance
 from timely.errors import CompactedError, ConfigurationError, SqlError, ViewError
@@ -432,6 +433,23 @@ class Views:
         """
         with self.prepare("") as search:
             return search.why(name, where, row)
+
+    def why_not(self, name: str, values: Mapping[str, Any]) -> WhyNot:
+        """Return why no row of a view has ``values`` of some columns: at which operators of its query the last candidates drop.
+
+        It runs in a process with the bounds of a query, and asks the views that the view reads too. ``ConfigurationError`` where
+        there is such a row; other errors are those of ``query``.
+
+        >>> views = Views()
+        >>> views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5)])
+        >>> views.view("dear", "select customer from orders where price > 9")
+        >>> print(views.why_not("dear", {"customer": "bob"}))
+        no row with customer = 'bob':
+          filter in dear: it is not true that price > 9 at line 1, column 35
+            customer = 'bob', price = 5
+        """
+        with self.prepare("") as search:
+            return search.why_not(name, values)
 
     def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""

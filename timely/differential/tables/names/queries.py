@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -20,8 +20,10 @@ from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functi
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
+from timely.differential.tables.plan.nodes import QueryPlan
 from timely.differential.tables.plan.push_down import pushed_down
 from timely.differential.tables.plan.temporal import with_temporal_filters
+from timely.differential.tables.values.kinds import Column
 from timely.errors import SqlError
 
 
@@ -99,18 +101,20 @@ def relation_of(
     return answer_of(scope, tree, tables, functions, ordered=False).rows
 
 
-@naming_the_line
-def answer_of(
-    scope: ScopeBuilder[Any],
-    tree: exp.Query,
-    tables: Mapping[str, Relation],
-    functions: Functions,
-    *,
-    ordered: bool,
-) -> OrderedRows:
-    """Return the rows of a query over ``tables``, and if it is ``ordered``, its order."""
+class PlannedQuery(NamedTuple):
+    """The plan of a query, without subqueries, the names of its own columns, and its order by places of columns."""
+
+    plan: QueryPlan
+    names: Sequence[str]
+    order: dict[int, SortKey]
+
+
+def planned(
+    tree: exp.Query, tables: Mapping[str, Sequence[Column]], functions: Functions = NO_FUNCTIONS, *, ordered: bool = False
+) -> PlannedQuery:
+    """Return the plan of a query over tables with these columns."""
     check_clauses(tree)
-    binder = Binder({name: relation.columns for name, relation in tables.items()}, named_functions(functions))
+    binder = Binder(tables, named_functions(functions))
     try:
         query = binder.query(tree, None, binder.tables, Behind(shown=ordered))
         plan = pushed_down(decorrelated(query.plan, binder.fresh))
@@ -124,7 +128,22 @@ def answer_of(
             order.setdefault(place, attrs.evolve(key, value=Ref(key.value.kind, place)))
     except SqlError as error:
         raise placed(error, tree) from None
-    relation, width = build(plan, scope, tables), len(query.names)
-    names = (*query.names, *(f"order {number}" for number in range(len(places) - width)))
+    return PlannedQuery(plan, query.names, order)
+
+
+@naming_the_line
+def answer_of(
+    scope: ScopeBuilder[Any],
+    tree: exp.Query,
+    tables: Mapping[str, Relation],
+    functions: Functions,
+    *,
+    ordered: bool,
+) -> OrderedRows:
+    """Return the rows of a query over ``tables``, and if it is ``ordered``, its order."""
+    columns_of = {name: relation.columns for name, relation in tables.items()}
+    plan, own, order = planned(tree, columns_of, functions, ordered=ordered)
+    relation, width = build(plan, scope, tables), len(own)
+    names = (*own, *(f"order {number}" for number in range(len(plan.columns) - width)))
     columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, names, strict=True))
     return OrderedRows(attrs.evolve(relation, columns=columns), width, order)

@@ -1,0 +1,247 @@
+"""``ViewRows``: where the candidates of a row that a view has not are dropped, and which rows of tables a row can follow from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in, substituted
+from timely.differential.tables.expressions.scalar_compiler import Row
+from timely.differential.tables.names.queries import planned, query_of
+from timely.differential.tables.names.refusals import position_of, written
+from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
+from timely.differential.tables.operators.aggregations import AggregateCall
+from timely.differential.tables.operators.window_functions import WindowCall
+from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.candidates import Candidates, Rows, among, candidates, rejects_nulls, unfulfilled
+from timely.differential.tables.plan.nodes import QueryPlan, plans_in
+from timely.differential.tables.values.kinds import Column
+from timely.errors import ConfigurationError, brief
+
+_FEW: Final = 5
+"""Rows that are shown of those that are dropped."""
+
+
+@attrs.frozen
+class Drop:
+    """An operator of the query of ``view``, why it drops candidates, and some of these."""
+
+    operator: str
+    reason: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    view: str
+
+    def __str__(self) -> str:
+        shown = [", ".join(f"{each.name} = {brief(value)}" for each, value in zip(self.columns, row)) for row in self.rows]
+        return "\n    ".join([f"{self.operator} in {self.view}: {self.reason}", *filter(None, shown)])
+
+
+@attrs.frozen
+class WhyNot:
+    """Why no row has these ``values``: at the first of ``drops`` the last candidates are dropped; others follow from that."""
+
+    values: dict[str, Any]
+    drops: tuple[Drop, ...]
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} = {brief(value)}" for name, value in self.values.items())
+        return "\n  ".join([f"no row with {values}:", *map(str, self.drops)])
+
+
+@attrs.frozen
+class ViewRows:
+    """What views and tables hold, by name, to be asked why a row is there or not."""
+
+    rows: Mapping[str, Rows]
+    columns: Mapping[str, tuple[Column, ...]]
+    queries: Mapping[str, str]
+    """Of the views."""
+    functions: Functions = NO_FUNCTIONS
+    _plans: dict[str, QueryPlan] = attrs.field(factory=dict, init=False, repr=False)
+
+    def why_not(self, view: str, values: Mapping[str, Any]) -> WhyNot:
+        """Return where the candidates of a row with ``values`` of some columns are dropped."""
+        if view not in self.queries:
+            raise ConfigurationError(f"why_not is asked of a view, and {view} is none")
+        names = [column.name for column in self.columns[view]]
+        if not values or any(name not in names for name in values):
+            raise ConfigurationError(
+                f"why_not of {view} takes values of some of its columns {', '.join(names)}, not {brief(dict(values))}"
+            )
+        columns = self._plan(view).columns
+        conditions = [among(columns[names.index(name)], [value]) for name, value in values.items()]
+        drops = sorted(self.drops(view, conditions), key=lambda drop: not drop.rows)
+        if not drops:
+            raise ConfigurationError(f"why_not: {view} has such a row: {brief(dict(values))}; ask why it is there")
+        return WhyNot(dict(values), tuple(drops))
+
+    def origins(self, view: str, rows: Rows) -> dict[str, dict[Any, int]] | None:
+        """Return the rows of tables that rows of a view can follow from, or ``None`` where a loop makes of any row any other."""
+        columns = self._plan(view).columns
+        conditions = [among(ref, {row[place] for row in rows}) for place, ref in enumerate(columns)]
+        if any(isinstance(node, nodes.LoopRows) for node in plans_in(self._plan(view))):
+            return None
+        origins: dict[str, dict[Any, int]] = {}
+        for scan in candidates(self._plan(view), conditions, self.rows, alone=True).scans:
+            assert isinstance(scan.plan, nodes.TableScan)
+            table = scan.plan.table
+            inner = self.origins(table, scan.rows) if table in self.queries else {table: dict(scan.rows)}
+            if inner is None:
+                return None
+            for name, each in inner.items():
+                origins.setdefault(name, {}).update(each)
+        return origins
+
+    def _plan(self, view: str) -> QueryPlan:
+        if view not in self._plans:
+            self._plans[view] = planned(query_of(self.queries[view]), self.columns, self.functions).plan
+        return self._plans[view]
+
+    def drops(self, view: str, conditions: Sequence[Expr]) -> Iterator[Drop]:
+        """Yield where the last candidates are dropped of rows of a view that fulfil conditions; nothing if it has some."""
+        plan = self._plan(view)
+        chosen = candidates(plan, conditions, self.rows)
+        if not chosen.rows:
+            yield from _Names(self, view, plan).drops(chosen)
+
+    def drops_in(self, scan: nodes.TableScan, conditions: Sequence[Expr]) -> Iterator[Drop]:
+        """Yield the same for the rows of a view that a query reads."""
+        own = dict[Expr, Expr](zip(scan.columns, self._plan(scan.table).columns))
+        return self.drops(scan.table, [substituted(part, own) for part in conditions])
+
+
+class _Names:
+    """What a query's columns are called."""
+
+    def __init__(self, views: ViewRows, view: str, plan: QueryPlan) -> None:
+        self._views, self._view = views, view
+        self._made: dict[int, str | Expr] = {}
+        for node in plans_in(plan):
+            table = node.table if isinstance(node, nodes.TableScan) else ""
+            for ref, column in zip(node.columns, views.columns.get(table, ())):
+                name = column.name if column.name not in self._made.values() else f"{table}.{column.name}"
+                self._made[ref.id] = name
+            for part in itertools.chain(*(getattr(node, name, ()) for name in ("outputs", "keys", "aggregates", "calls"))):
+                if part.value != part.ref:
+                    self._made[part.id] = part.value
+        for ref, column in zip(plan.columns, views.columns[view]):
+            self._made.setdefault(ref.id, column.name)
+
+    # -- texts -----------------------------------------------------------------------------------------------------
+
+    def text(self, expression: Expr) -> str:
+        """Return an expression as it is written, or could be."""
+        if isinstance(expression, Ref):
+            made = self._made.get(expression.id, f"column {expression.id}")
+            return made if isinstance(made, str) else self.text(made)
+        if expression.at is not None:
+            return written(expression.at)
+        if isinstance(expression, Literal):
+            value = expression.value
+            texts = sorted(map(brief, value)) if isinstance(value, frozenset) else [brief(value)]
+            return ", ".join(texts[:_FEW]) + (", ..." if len(texts) > _FEW else "")
+        if isinstance(expression, AggregateCall | WindowCall):
+            return f"{expression.name}({', '.join(map(self.text, expression.inputs))})"
+        if not isinstance(expression, Call):
+            return type(expression).__name__
+        parts = [self.text(part) for part in expression.arguments]
+        if expression.name == "in":
+            return f"{parts[0]} in ({parts[1]})" if ", " in parts[1] else f"{parts[0]} = {parts[1]}"
+        infix = len(parts) == 2 and (not expression.name.isidentifier() or expression.name in ("and", "or"))
+        return f" {expression.name} ".join(parts) if infix else f"{expression.name}({', '.join(parts)})"
+
+    def _all(self, conditions: Sequence[Expr]) -> str:
+        return " and ".join(map(self.text, conditions)) or "any value"
+
+    # -- drops -----------------------------------------------------------------------------------------------------
+
+    def drops(self, chosen: Candidates) -> Iterator[Drop]:
+        """Yield where the last of candidates are dropped, and what that leads to."""
+        plan, empty = chosen.plan, [each for each in _needed(chosen) if not each.rows]
+        for each in empty:
+            yield from self.drops(each)
+        if isinstance(plan, nodes.TableScan) and plan.table in self._views.queries:
+            yield from self._views.drops_in(plan, chosen.conditions)
+        elif len(empty) < max(len(chosen.inputs), 1):
+            yield self._drop(chosen)
+        for each in chosen.inputs:
+            if each.rows:  # which may be others than those that are asked for
+                yield from self._lost(each)
+
+    def _lost(self, chosen: Candidates) -> Iterator[Drop]:
+        """Yield where some candidates are dropped, though others are not."""
+        for each in chosen.inputs:
+            yield from self._lost(each)
+        if isinstance(chosen.plan, nodes.FilterRows):
+            lost = {row: count for row, count in chosen.inputs[0].rows.items() if row not in chosen.made}
+            if lost:
+                yield self._drop(attrs.evolve(chosen, made={}, inputs=(attrs.evolve(chosen.inputs[0], rows=lost),)))
+
+    def _drop(self, chosen: Candidates) -> Drop:
+        plan, shown = chosen.plan, next((each for each in chosen.inputs if each.rows), chosen)
+        asked: Sequence[Expr] = (
+            plan.expressions if isinstance(plan, nodes.JoinRows | nodes.Mark | nodes.AsOf) else chosen.conditions
+        )
+        operator, reason = _DROPS.get(type(plan), (type(plan).__name__, "no row with {}"))
+        if isinstance(plan, nodes.FilterRows):
+            below = plan.input
+            while isinstance(below, nodes.Project | nodes.FilterRows):
+                below = below.input
+            operator = {nodes.GroupRows: "HAVING", nodes.Windows: "QUALIFY"}.get(type(below), operator)
+            asked = unfulfilled(plan.conditions, plan.input.columns, next(iter(shown.rows)))[:1]
+        elif isinstance(plan, nodes.TableScan):
+            operator = f"table {plan.table.partition(chr(0))[0]}"
+        elif isinstance(plan, nodes.Mark) and plan.negated:
+            operator, reason = "NOT EXISTS or NOT IN", "a row is there where {}"
+        elif isinstance(plan, nodes.SetOperation):
+            operator = plan.operation.upper()
+        elif isinstance(plan, nodes.Windows) and plan.most is not None:
+            operator = "QUALIFY"
+        if chosen.made and plan.inputs and not chosen.rows:
+            readable = set[int]().union(*map(nodes.ids, plan.inputs))
+            own = [part for part in chosen.conditions if ids_in(part) <= readable]
+            alike = {row: 1 for row in chosen.made if not unfulfilled(own, plan.columns, row)}
+            reason, shown = f"{reason}, but others", attrs.evolve(chosen, rows=alike or chosen.made)
+        place = next((position_of(part.at) for part in asked if part.at is not None), "")
+        columns = tuple(Column(self.text(ref), ref.kind) for ref in shown.plan.columns)
+        return Drop(operator, reason.format(self._all(asked)) + place, columns, tuple(shown.rows)[:_FEW], self._view)
+
+
+_DROPS: Final[dict[type[QueryPlan], tuple[str, str]]] = {
+    nodes.FilterRows: ("filter", "it is not true that {}"),
+    nodes.TableScan: ("table", "no row where {}"),
+    nodes.ConstantRows: ("VALUES", "no row where {}"),
+    nodes.JoinRows: ("join", "no pair where {}"),
+    nodes.AsOf: ("as-of join", "no pair where {}"),
+    nodes.Mark: ("EXISTS or IN", "no row where {}"),
+    nodes.GroupRows: ("group", "no group where {}"),
+    nodes.TopK: ("LIMIT", "no first row where {}"),
+    nodes.Windows: ("window functions", "no row where {}"),
+    nodes.SetOperation: ("", "no row where {}"),
+    nodes.Unnest: ("unnest", "no element where {}"),
+    nodes.ByNow: ("now()", "no row at this moment where {}"),
+    nodes.LoopRows: ("recursive query", "no round makes a row where {}"),
+}
+
+
+def _needed(chosen: Candidates) -> Sequence[Candidates]:
+    """Return the candidates of inputs without which there are none."""
+    plan = chosen.plan
+    if isinstance(plan, nodes.JoinRows) and plan.how != "inner":
+        return [
+            each
+            for side, each in zip(("left", "right"), chosen.inputs)
+            if plan.how == side or any(rejects_nulls(part, each.plan.columns) for part in chosen.conditions)
+        ]
+    if isinstance(plan, nodes.GroupRows) and plan.domain is not None:
+        return chosen.inputs[1:]
+    left = (
+        (isinstance(plan, nodes.Mark) and (plan.negated or plan.mark is not None))
+        or (isinstance(plan, nodes.SetOperation) and plan.operation == "except")
+        or (isinstance(plan, nodes.AsOf) and plan.optional)
+    )
+    return chosen.inputs[:1] if left else chosen.inputs
