@@ -271,7 +271,7 @@ def test_a_query_that_does_not_settle_later_is_ended() -> None:
 
 def test_no_more_queries_than_the_limit() -> None:
     views = numbers(Limits(queries=1))
-    with views.query("select * from t"), pytest.raises(ViewError, match="1 queries run already"):
+    with views.query("select * from t"), pytest.raises(ViewError, match="1 query runs already"):
         views.query("select * from t")
     views.query("select * from t").close()
 

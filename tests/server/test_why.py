@@ -136,7 +136,7 @@ def test_a_search_has_the_bounds_of_a_query() -> None:
     views.table("t", "n long, word string", [(1, "few"), (1, "few")])
     views.view("v", "select word from t")
     assert views.why("v").inputs == {"t": {(1, "few"): 2}}
-    with views.query("select n from t"), pytest.raises(ViewError, match="1 queries run already"):
+    with views.query("select n from t"), pytest.raises(ViewError, match="1 query runs already"):
         views.why("v")
     views.commit({"t": [((n, f"{n:01000d}"), 1) for n in range(20_000)]})
     with pytest.raises(ViewError, match="needs more than"):

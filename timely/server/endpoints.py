@@ -79,8 +79,13 @@ _HEADERS: Final = {
 }
 """Of every answer: its page loads its own script and what this server has, and no other page loads anything of it."""
 
-_PAGE: Final = {"page.html": "text/html", "uplot.js": "text/javascript", "uplot.css": "text/css"}
-"""The files of the page, with their types."""
+_PAGE: Final = {
+    "page.html": ("timely.server", "page/page.html", "text/html"),
+    "page.css": ("timely.inspect", "page.css", "text/css"),
+    "uplot.js": ("timely.server", "page/uplot.js", "text/javascript"),
+    "uplot.css": ("timely.server", "page/uplot.css", "text/css"),
+}
+"""The files of the page: where they are, and of what type."""
 
 _STATUS: Final[tuple[tuple[type[TimelyError], int], ...]] = (
     (OutputError, 404),
@@ -242,9 +247,8 @@ class Endpoints:
         file = request.match_info.get("file", "page.html")
         if file not in _PAGE:
             raise web.HTTPNotFound(text=f"there is no file {brief(file)} of the page")
-        return web.Response(
-            body=files("timely.server").joinpath("page", file).read_bytes(), content_type=_PAGE[file], charset="utf-8"
-        )
+        package, path, kind = _PAGE[file]
+        return web.Response(body=files(package).joinpath(path).read_bytes(), content_type=kind, charset="utf-8")
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
         time, relations = self._views.overview()

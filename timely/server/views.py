@@ -278,7 +278,8 @@ class Views:
         limits = self.limits
         with self._counting:
             if self.queries >= limits.queries:
-                raise ViewError(f"{limits.queries} queries run already: close one, or raise the limit")
+                running = "1 query runs" if limits.queries == 1 else f"{limits.queries} queries run"
+                raise ViewError(f"{running} already: close one, or raise the limit")
             left = self._query_memory - sum(each.memory for each in list(self._queries.values()))
             request = QueryRequest(query, limits.query_seconds, max(left // 4, LEAST), limits.rows, once=once, ordered=ordered)
             self._begun += 1
