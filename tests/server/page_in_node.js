@@ -29,7 +29,7 @@ const lines = () => $("result").querySelector("tbody").children.map(tr => [tr.cl
 
 async function until(what, holds) {
   for (let n = 0; n < 500; n++) { if (holds()) return; await pause(0.02); }
-  throw new Error(`${what}: ${JSON.stringify([lines().slice(0, 9), $("error").textContent, $("state").textContent])}`);
+  throw new Error(`${what}: ${JSON.stringify([lines().slice(0, 9), $("error").textContent, $("state").textContent, $("why").textContent])}`);
 }
 
 async function run(sql) { $("sql").value = sql; $("run").onclick(); }
@@ -68,7 +68,7 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   $("views").children[2].children[0].onclick();
   await until("a view", () => $("title").textContent === "totals" && lines().length === 2);
   $("result").querySelector("tbody").children[0].onclick();
-  await until("why", () => $("why").textContent === "ada, 42 is in totals, because of\n  orders: 1, ada, 30\n  orders: 3, ada, 12");
+  await until("why", () => $("why").textContent === "('ada', 42) follows from\n  orders: (1, 'ada', 30)\n  orders: (3, 'ada', 12)");
   $("filter").value = "BOB"; $("filter").oninput();
   await until("a filter", () => JSON.stringify(lines()) === '[["","bob","6"]]');
   $("chart").onclick();
