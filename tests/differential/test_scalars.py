@@ -54,6 +54,20 @@ CLOCKS = [None, datetime.time(0), datetime.time(23, 59, 59, 999999), datetime.ti
 LISTS: list[Any] = [None, (), (1,), (1, 2, 3), (3, None, 1), (None,), (2, 2, 2), (1, 2)]
 WORDS: list[Any] = [None, (), ("a",), ("b", "a", None), ("Zoë", ""), ("a", "b")]
 STRUCTS: list[Any] = [None, (1, "x"), (1, None), (None, None), (2, "a"), (1, "x")]
+OBJECTS = [
+    None,
+    "null",
+    "true",
+    "-12",
+    "1.50",
+    '"1"',
+    '"a\\"b\\u00e9\\n"',
+    "[]",
+    "[1, 2.0, null, [3]]",
+    ' {"a": {"b": [1, {"c": "x"}]}, "a b": null} ',
+    '{"a": 1e20, "a": 1e21, "b": -1e-7, "": 12345678901234567890123}',
+    '{"b": [1e-6, 0.1, 5e-324, -0.0, 18446744073709551615, 1e999], "0": false}',
+]
 BYTES = [None, b"", b"abc", b"\x00\xff", b"a\\'\"\n"]
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -68,6 +82,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "l": (pa.list_(pa.int64()), LISTS),
     "w": (pa.list_(pa.string()), WORDS),
     "s": (pa.struct([("a", pa.int64()), ("b", pa.string())]), STRUCTS),
+    "j": (pa.string(), OBJECTS),
     "y": (pa.binary(), BYTES),
     "b": (pa.bool_(), [None, True, False]),
 }
@@ -210,6 +225,22 @@ def moment(source: random.Random) -> datetime.datetime:
     return datetime.datetime(1900, 1, 1) + passed
 
 
+def json_text(source: random.Random, depth: int = 3) -> str:
+    kind = source.randint(0, 5 if depth else 3)
+    if kind == 0:
+        return source.choice(["null", "true", "false", "[]", "{}", "-0"])
+    if kind == 1:
+        return f"{source.choice(['', '-'])}{source.randint(0, 10 ** source.randint(1, 25))}"
+    if kind == 2:
+        return source.choice([repr(number(source)), f"{source.randint(0, 99)}.{source.randint(0, 99)}e{source.randint(-9, 30)}"])
+    if kind == 3:
+        return source.choice(['"a"', '"é\\u00e9"', '"\\n\\/\\u0001"', '"1"', '""', '"2024-01-31"'])
+    parts = [json_text(source, depth - 1) for _ in range(source.randint(0, 3))]
+    if kind == 4:
+        return f"[{source.choice([', ', ',']).join(parts)}]"
+    return "{" + ", ".join(f'"{source.choice(["a", "b", "a b", "0", ""])}": {part}' for part in parts) + "}"
+
+
 RANDOM: dict[str, Callable[[random.Random], Any]] = {
     "t": text,
     "n": lambda source: source.choice(
@@ -224,6 +255,7 @@ RANDOM: dict[str, Callable[[random.Random], Any]] = {
     "l": lambda source: tuple(source.choice([None, 0, 1, 2, 3]) for _ in range(source.randint(0, 4))),
     "w": lambda source: tuple(source.choice([None, "a", "b", "éa", ""]) for _ in range(source.randint(0, 4))),
     "s": lambda source: (source.choice([None, 1, 2]), source.choice([None, "x", "y", ""])),
+    "j": json_text,
     "y": lambda source: source.randbytes(source.randint(0, 5)),
     "b": lambda source: source.random() < 0.5,
 }

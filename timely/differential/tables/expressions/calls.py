@@ -57,7 +57,7 @@ def as_kind(expression: Expr, kind: Kind) -> Expr:
     if text is not None and kind.base in _OF_LITERALS:
         assert convert is not None
         return Literal(kind, checked(convert, text, expression.at), at=expression.at)
-    if expression.kind is not Kind.NULL and common(expression.kind, kind) is not kind:
+    if expression.kind is not Kind.NULL and not _widens(expression.kind, kind):
         raise PlacedError(f"a value of {expression.kind.value} stands where {kind.value} is expected: cast it", expression.at)
     if convert is None:
         raise PlacedError(f"a cast of {expression.kind.value} to {kind.value} is not supported", expression.at)
@@ -72,7 +72,7 @@ def checked(f: Callable[[str], Any], text: str, at: Any) -> Any:
         raise PlacedError(str(error), at) from None
 
 
-_OF_LITERALS: Final = (*MOMENTS, *NUMBERS, Kind.TIME, Kind.BOOLEAN, Kind.BLOB)
+_OF_LITERALS: Final = (*MOMENTS, *NUMBERS, Kind.TIME, Kind.BOOLEAN, Kind.BLOB, Kind.JSON)
 """Kinds that a literal text becomes where they are expected."""
 
 
@@ -109,4 +109,9 @@ def _can_become(expression: Expr, kind: Kind | None) -> bool:
         return True
     if isinstance(expression, Literal) and expression.text is not None:
         return kind.base in _OF_LITERALS
-    return common(expression.kind, kind) is kind
+    return _widens(expression.kind, kind)
+
+
+def _widens(own: Kind, kind: Kind) -> bool:
+    """Return whether values of one kind become another where that is expected; JSON is a text."""
+    return common(own, kind) is kind or (own is Kind.JSON and kind is Kind.TEXT)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in
 from timely.differential.tables.expressions.scalar_compiler import RowScope, compile_scalar
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import NUMBERS, Kind
+from timely.differential.tables.values.kinds import NUMBERS, TEXTS, Kind
 from timely.differential.tables.values.moment_functions import MONDAY, unit_of
 from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
 from timely.errors import SqlError
@@ -109,7 +109,7 @@ def canonical(column: Any, kind: Kind) -> Any:
     """
     if kind is Kind.INTEGER:
         return column.cast(pa.int64())
-    if kind is Kind.TEXT:
+    if kind in TEXTS:
         return column.cast(pa.large_string())
     if kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp("us"))
@@ -236,7 +236,7 @@ _ARROW: Final = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INTEGER: pa.int64(),
     Kind.DOUBLE: pa.float64(),
-    Kind.TEXT: pa.large_string(),
+    **dict.fromkeys(TEXTS, pa.large_string()),
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
 }

@@ -46,6 +46,9 @@ def _plus(parser: Any) -> exp.Expr:
 class _Written(DuckDB):
     INDEX_OFFSET = 0  # elsewhere the parser has literal numbers count from 0
 
+    def to_json_path(self, path: Any) -> Any:
+        return path  # as it is written
+
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar = {name: DuckDBParser.FUNCTIONS[name] for name in _SPECIAL}
         FUNCTION_PARSERS: ClassVar = {
@@ -55,7 +58,8 @@ class _Written(DuckDB):
             kind: convert for kind, convert in DuckDBParser.TYPE_CONVERTERS.items() if kind is not exp.DType.TEXT
         }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
-        TYPE_LITERAL_PARSERS: ClassVar = {**dict.fromkeys(exp.DType, _typed_literal), **DuckDBParser.TYPE_LITERAL_PARSERS}
+        TYPE_LITERAL_PARSERS: ClassVar = dict.fromkeys(exp.DType, _typed_literal)
+        LAMBDAS: ClassVar = {kind: read for kind, read in DuckDBParser.LAMBDAS.items() if kind is not TokenType.ARROW}  # JSON's
 
         def validate_expression(self, expression: E, args: list[Any] | None = None) -> E:
             try:

@@ -176,6 +176,8 @@ _SAYS_NOTHING: Final[dict[Any, dict[str, Any]]] = {
     exp.Div: {"safe": _ANY, "typed": _ANY},
     exp.Identifier: {"quoted": _ANY},
     exp.Literal: {"is_string": _ANY},
+    exp.JSONExtract: {"only_json_types": _ANY},
+    exp.JSONExtractScalar: {"only_json_types": _ANY, "scalar_only": _ANY},
     exp.Lateral: {"view": False, "outer": False},
     exp.Unnest: {"offset": False},
     exp.Window: {"over": _ANY},

@@ -89,6 +89,7 @@ _KINDS: Final = {
     **dict.fromkeys((_TYPE.TIMESTAMP, _TYPE.TIMESTAMPNTZ), Kind.TIMESTAMP),
     **dict.fromkeys((_TYPE.VARBINARY, _TYPE.BINARY), Kind.BLOB),
     _TYPE.BOOLEAN: Kind.BOOLEAN,
+    _TYPE.JSON: Kind.JSON,
     _TYPE.DOUBLE: Kind.DOUBLE,
     _TYPE.DATE: Kind.DATE,
     _TYPE.TIME: Kind.TIME,
@@ -187,8 +188,8 @@ def _column(binder: NameBinder, node: exp.Column, scope: QueryScope) -> Expr:
 
 def _dot(binder: NameBinder, node: exp.Dot, scope: QueryScope) -> Expr:
     value, field = read(node, "this", "expression")
-    name = identifier(field)
-    return call("struct_extract", [binder.value(value, scope), Literal(Kind.TEXT, name, name, at=field)], node)
+    name, struct = identifier(field), binder.value(value, scope)
+    return call("->" if struct.kind is Kind.JSON else "struct_extract", [struct, Literal(Kind.TEXT, name, name, at=field)], node)
 
 
 # -- what the parser has syntax for --------------------------------------------------------------------------------
@@ -220,6 +221,16 @@ def _like(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> Expr:
     name = "ilike" if isinstance(inner, exp.ILike) else "like"
     name = f"{'not ' if negated else ''}{name}{' escape' if escapes else ''}"
     return call(name, arguments(binder, [value, pattern, *escapes], scope), node)
+
+
+def _arrow(binder: NameBinder, node: exp.JSONExtract, scope: QueryScope) -> Expr:
+    """Return ``j -> path``, which DuckDB reads after all other operators, and the parser before most."""
+    around = node.parent
+    if isinstance(around, exp.Binary | exp.Predicate | exp.Not) and not isinstance(
+        around, exp.JSONExtract | exp.JSONExtractScalar
+    ):
+        raise refusal(around, "-> beside another operator stands in parentheses: (j -> 'a') = '1'")
+    return _operator("->", "this", "expression")(binder, node, scope)
 
 
 def _case(binder: NameBinder, node: exp.Case, scope: QueryScope) -> Expr:
@@ -282,6 +293,8 @@ def _bracket(binder: NameBinder, node: exp.Bracket, scope: QueryScope) -> Expr:
         ]
         return call("list_slice", [inner, *ends], node)
     at = binder.value(index, scope)
+    if inner.kind is Kind.JSON:
+        return call("->", [inner, at], node)
     return call("struct_extract" if isinstance(at, Literal) and at.text is not None else "list_extract", [inner, at], node)
 
 
@@ -475,6 +488,8 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Paren: lambda binder, node, scope: binder.value(read(node, "this")[0], scope),
     exp.Is: _is,
     exp.Between: _between,
+    exp.JSONExtract: _arrow,
+    exp.JSONExtractScalar: _operator("->>", "this", "expression"),
     exp.Like: _like,
     exp.ILike: _like,
     exp.Escape: _like,

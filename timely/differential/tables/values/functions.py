@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import scalars
+from timely.differential.tables.values.json_functions import JSON_FUNCTIONS
 from timely.differential.tables.values.kinds import (
     MOMENTS,
     NUMBERS,
@@ -393,7 +394,13 @@ def cast_of(kind: Kind, result: Kind, narrow: Conversion | None) -> Overload:
         convert = _decimal_of_double(result.scale)
     if convert is None:
         raise SqlError(f"a cast of {kind.value} to {result.value} is not supported")
+    if kind is Kind.JSON:  # in which null is a value
+        return Overload((kind,), result, lambda value: _narrowed(convert(value), narrow), always)
     return Overload((kind,), result, convert if narrow is None else then(convert, narrow))
+
+
+def _narrowed(value: Any, narrow: Conversion | None) -> Any:
+    return value if value is None or narrow is None else narrow(value)
 
 
 def tried(cast: Overload) -> Overload:
@@ -429,4 +436,5 @@ FUNCTIONS: Final[dict[str, SqlFunction]] = {
     **NUMBER_FUNCTIONS,
     **MOMENT_FUNCTIONS,
     **LIST_FUNCTIONS,
+    **JSON_FUNCTIONS,
 }

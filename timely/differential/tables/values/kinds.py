@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import re
 import string
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import pyarrow as pa
 
-from timely.differential.tables.values import parsing
+from timely.differential.tables.values import json_texts, parsing
 from timely.differential.tables.values.parsing import to_utc
 from timely.errors import SchemaError, SqlError, brief
 from timely.operators.keyed.numbers import NAN
@@ -44,6 +45,7 @@ class Kind:
     DECIMAL: ClassVar[Kind]
     DOUBLE: ClassVar[Kind]
     TEXT: ClassVar[Kind]
+    JSON: ClassVar[Kind]
     BLOB: ClassVar[Kind]
     DATE: ClassVar[Kind]
     TIME: ClassVar[Kind]
@@ -85,6 +87,7 @@ Kind.INTEGER = _kind("BIGINT")
 Kind.DECIMAL = _kind("DECIMAL")
 Kind.DOUBLE = _kind("DOUBLE")
 Kind.TEXT = _kind("VARCHAR")
+Kind.JSON = _kind("JSON")  # a text, which is compared as it is written
 Kind.BLOB = _kind("BLOB")
 Kind.DATE = _kind("DATE")
 Kind.TIME = _kind("TIME")
@@ -118,13 +121,17 @@ def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
     >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
     STRUCT(street VARCHAR, number BIGINT)
     """
-    return _kind(f"STRUCT({', '.join(f'{name} {kind.value}'.strip() for name, kind in fields)})", None, fields)
+    return _kind(f"STRUCT({', '.join(f'{spelling(name)} {kind.value}'.strip() for name, kind in fields)})", None, fields)
 
 
 NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 
 MOMENTS: Final = (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT)
 """Kinds that become one another where they meet, the earlier ones the later ones."""
+
+
+TEXTS: Final = (Kind.TEXT, Kind.JSON)
+"""Kinds of texts: one that is beside JSON is read as JSON."""
 
 
 @attrs.frozen
@@ -172,7 +179,7 @@ def spelling(name: str) -> str:
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
-    """Return the kind that both become where they meet, or ``None``.
+    """Return the kind that both become where they meet, or ``None``; fields have the names of ``other``.
 
     >>> common(Kind.INTEGER, Kind.DOUBLE), common(Kind.TEXT, Kind.DATE)
     (DOUBLE, None)
@@ -181,7 +188,7 @@ def common(one: Kind, other: Kind) -> Kind | None:
         return one
     if one is Kind.NULL:
         return other
-    for kinds in (NUMBERS, MOMENTS):
+    for kinds in (NUMBERS, MOMENTS, TEXTS):
         if one.base in kinds and other.base in kinds:
             wider = kinds[max(kinds.index(one.base), kinds.index(other.base))]
             return decimal(max(one.scale or 0, other.scale or 0)) if wider is Kind.DECIMAL else wider
@@ -189,7 +196,7 @@ def common(one: Kind, other: Kind) -> Kind | None:
         element = common(one.element, other.element)
         return None if element is None else list_of(element)
     if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
-        parts = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
+        parts = [(name, common(more, kind)) for (_, more), (name, kind) in zip(one.fields, other.fields)]
         fields = tuple((name, kind) for name, kind in parts if kind is not None)
         return struct_of(fields) if len(fields) == len(parts) else None
     return None
@@ -303,6 +310,10 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
     """
     if source is target or source is Kind.NULL:
         return _same
+    if source is Kind.JSON:
+        return _same if target is Kind.TEXT else None if (made := _of_json(target)) is None else then(json_texts.read, made)
+    if target is Kind.JSON:
+        return json_texts.checked if source is Kind.TEXT else None if source.element is Kind.JSON else json_of(source)
     if source.element is not None and target.element is not None:
         convert = conversion(source.element, target.element)
         return None if convert is None else each(convert)
@@ -320,6 +331,78 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
     if source.scale is not None:
         return narrow
     return None if plain is None else then(plain, narrow)
+
+
+def _of_json(target: Kind) -> Conversion | None:
+    """Return what makes a value of what JSON is read as; ``null`` is ``None``."""
+    element = None if target.element is None else _of_json(target.element)
+    parts = {spelling(name): _of_json(kind) for name, kind in target.fields}
+    ways = {kind: conversion(kind, target) for kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.DOUBLE, Kind.TEXT)}
+    if (
+        None in parts.values()
+        or (target.element is not None and element is None)
+        or (not target.nested and ways[Kind.TEXT] is None)
+    ):
+        return None
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if element is not None and isinstance(value, list):
+            return tuple(map(element, value))
+        if parts and isinstance(value, tuple) and sorted(name for name, _ in value) == sorted(parts):
+            read = dict(value)
+            return tuple(part(read[name]) for name, part in parts.items() if part is not None)
+        if target is Kind.JSON:
+            return json_texts.written(value)
+        no_number = type(value) is str and target in _NO_NUMBER and _NO_NUMBER[target].search(value)
+        if target.nested or no_number or (isinstance(value, list | tuple) and target is not Kind.TEXT):
+            raise SqlError(f"{brief(json_texts.written(value))} is no {target.value}")
+        source = _KINDS_OF_JSON.get(type(value), Kind.TEXT) if target.base in (*NUMBERS, Kind.BOOLEAN) else Kind.TEXT
+        if target.scale is not None and source is Kind.DOUBLE:
+            source = Kind.TEXT
+        way: Any = ways[source]
+        return way(json_texts.text_of(value, exact=target.scale is not None) if source is Kind.TEXT else value)
+
+    return convert
+
+
+_NO_NUMBER: Final = {Kind.INTEGER: re.compile(r"[.]|^\s*[+-]?[0-9_]+[eE]"), Kind.BOOLEAN: re.compile("[01]")}
+"""Texts in JSON that become none of these, as texts elsewhere do."""
+
+_KINDS_OF_JSON: Final = {bool: Kind.BOOLEAN, int: Kind.INTEGER, json_texts.Real: Kind.DOUBLE}
+
+
+def json_of(kind: Kind) -> Conversion | None:
+    """Return what makes a value JSON, ``None`` too; ``None`` where that is not translated.
+
+    >>> json_of(list_of(Kind.TEXT))(("a", None))
+    '["a",null]'
+    """
+    make: Conversion | None
+    if kind.element is not None:
+        element = json_of(kind.element)
+        make = None if element is None else lambda values: f"[{','.join(map(element, values))}]"
+    elif kind.fields:
+        fields = [(json_texts.written(spelling(name)), json_of(part)) for name, part in kind.fields]
+
+        def make(values: Any) -> str:
+            parts = [(name, part(value)) for (name, part), value in zip(fields, values) if part is not None]
+            if kind.fields[0][0]:
+                return "{" + ",".join(f"{name}:{text}" for name, text in parts) + "}"
+            return f"[{','.join(text for _, text in parts)}]"
+
+        make = None if any(part is None for _, part in fields) else make
+    elif kind.base in (Kind.DOUBLE, Kind.DECIMAL):
+        make = lambda value: json_texts.text_of_double(float(value))  # noqa: E731
+    elif kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.NULL):
+        make = json_texts.written
+    elif kind is Kind.JSON:
+        make = then(json_texts.read, json_texts.written)
+    else:
+        convert = conversion(kind, Kind.TEXT)
+        make = None if convert is None else then(convert, json_texts.written)
+    return None if make is None else lambda value: "null" if value is None else make(value)
 
 
 def then(convert: Conversion, narrow: Conversion) -> Conversion:
@@ -476,6 +559,7 @@ _REPRESENTED: Final[dict[Kind, tuple[Any, Any, Callable[[Any], bool]]]] = {
     Kind.DECIMAL: (Decimal, None, pa.types.is_decimal),
     Kind.DOUBLE: (float, pa.float64(), pa.types.is_float64),
     Kind.TEXT: (str, pa.string(), pa.types.is_string),
+    Kind.JSON: (str, pa.string(), lambda kind: False),
     Kind.BLOB: (bytes, pa.binary(), pa.types.is_binary),
     Kind.DATE: (datetime.date, pa.date32(), pa.types.is_date32),
     Kind.TIME: (datetime.time, pa.time64("us"), pa.types.is_time64),

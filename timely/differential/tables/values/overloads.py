@@ -57,7 +57,7 @@ class Arguments(tuple[Kind, ...]):
         for own, literal in zip(self, self.written):
             if own is Kind.MONTHS:
                 raise SqlError(NO_LENGTH)
-            both = kind if isinstance(literal, str) else common(kind, own)
+            both = kind if isinstance(literal, str) else common(own, kind)
             if both is None:
                 raise SqlError(f"{kind.value} and {own.value} do not go together: cast one")
             kind = both

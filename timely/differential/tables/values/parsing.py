@@ -9,13 +9,31 @@ import datetime
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
-from typing import Final
+from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from timely.errors import SqlError, brief
 from timely.operators.keyed.numbers import NAN
+
+_SHORT: Final = 500
+
+R = TypeVar("R")
+
+
+def remembered(f: Callable[..., R]) -> Callable[..., R]:
+    """Return ``f``, which remembers what it returned lately for short texts."""
+    memory = functools.lru_cache(maxsize=10_000)(f)
+
+    @functools.wraps(f)
+    def call(*arguments: Any) -> R:
+        for value in arguments:
+            if type(value) is str and len(value) > _SHORT:
+                return f(*arguments)
+        return memory(*arguments)
+
+    return call
 
 
 def zone(name: str) -> ZoneInfo:

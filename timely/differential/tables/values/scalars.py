@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
 from timely.differential.tables.values.kinds import canonical_float
+from timely.differential.tables.values.parsing import remembered
 from timely.errors import SqlError, brief
 
 LONGEST: Final = 1 << 24
@@ -24,10 +25,7 @@ LONGEST: Final = 1 << 24
 _MOST_STEPS: Final = 1 << 28
 """Letters of a text times those of a pattern: RE2 needs up to 20 ns for each, so a call ends within seconds."""
 
-_SHORT: Final = 500
 _REPEATED: Final = re.compile(r"(\)?)\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
-
-R = TypeVar("R")
 
 
 def check_length(count: int, of: str = "text") -> None:
@@ -71,20 +69,6 @@ def _written_out(pattern: str) -> int:
         else:
             size += min(times, 1000)
     return size * groups
-
-
-def remembered(f: Callable[..., R]) -> Callable[..., R]:
-    """Return ``f``, which remembers what it returned lately for short texts."""
-    memory = functools.lru_cache(maxsize=10_000)(f)
-
-    @functools.wraps(f)
-    def call(*arguments: Any) -> R:
-        for value in arguments:
-            if type(value) is str and len(value) > _SHORT:
-                return f(*arguments)
-        return memory(*arguments)
-
-    return call
 
 
 EXACT: Final = Context(prec=200, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
