@@ -6,6 +6,7 @@ import datetime
 import functools
 import itertools
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ RESTART = 3
 
 def plain(value: Any) -> Any:
     """Return a value of either side as it is compared: with its type, and lists and structs as tuples."""
+    if isinstance(value, uuid.UUID):
+        value = str(value)
     if isinstance(value, float):
         return "float", f"{value + 0.0:.12g}"  # not a number equals itself, and both zeros are one
     if isinstance(value, dict):

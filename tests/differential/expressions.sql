@@ -34,7 +34,13 @@ try_cast(t as timestamptz); try_cast(t || '5' as bigint); try_cast('1e' || t as 
 try_cast('2024-02-29 10:20:30 ' || t as timestamp);
 try_cast('2024-02-29 10:20:30 ' || chr(9) || t as timestamp);
 
+printf('%5s|%-5s|%.2s|%%', t, t, t); format('{:<6}|{:>6}|{:^7}|{:.2}', t, t, t, t); format(ifnull(t, '') || '!', t) = t || '!';
+try_cast(t as uuid); try_cast('550E8400-e29b41d4a716446655' || t || '0000' as uuid); (md5(t))::uuid; (md5(t)::uuid)::varchar; md5(t)::uuid || t;
+greatest(md5(t)::uuid, 'f50e8400-e29b-41d4-a716-446655440000'); [md5(t)::uuid]; to_json(md5(t)::uuid); md5(t)::uuid::blob; concat(md5(t)::uuid, t);
+
 -- column n
+printf('%d|%5d|%-5d|%05d|%+d|% d|%,d|%x|%X|%o', n, n, n, n, n, n, n, n, n, n); printf('%2$d %1$d %%', n, 5); printf('%c', abs(n % 90) + 33); printf('%i %ld', n, n);
+format('{}|{:5}|{:<5}|{:^6}|{:05d}|{:+}|{: }|{:,}|{:x}|{:b}', n, n, n, n, n, n, n, n, n, n); format('{1} {0} {{}} {2:_}', n, 5, n); format('{:x} {:o} {:*>22}', n, n, n);
 abs(n % 7) << 2 & 7; abs(n % 1000) << 3; n >> 2; n >> 70; factorial(abs(n % 34)::int); hex(n); bin(n % 1000000); trunc(n, -2); trunc(n, 3); add(n % 1000, 1);
 subtract(n % 1000, 1); multiply(n % 1000, 2); greatest_common_divisor(n % 1000, 12); least_common_multiple(n % 1000, 12); lgamma(abs(n % 1000) + 0.5);
 make_date((n % 1000)::int); make_timestamp(2020, 1 + (abs(n) % 12)::int, 2, 3, 4, (n & 31) + 0.25); make_timestamptz(n % 1000000007);
@@ -55,6 +61,7 @@ n * 0.5; n::decimal(38, 2) + 0.125; round(n * 1.5); round(n * 1.25, 1); (n * 1.0
 date_trunc(if(n > 5, 'month', 'year'), date '2024-05-05'); list_sum([n * 0.1, 1]); case when n > 0 then 1.25 else n end;
 
 -- column f
+printf('%f|%.2f|%10.3f|%-12.1f|%+.1f', least(abs(f), 1e9), least(abs(f), 1e9), least(abs(f), 7), -1 - least(abs(f), 7), -1 - least(abs(f), 7)); printf('%e|%.3E|%g|%G', f, f, f, f); format('{}|{:e}|{:g}', f, f, f); format('{:.2f}|{:012.3f}|{:<12.1f}|{:,.1f}', least(abs(f), 1e9), least(abs(f), 7), least(abs(f), 1e9), least(abs(f), 1e18));
 asinh(least(f, 5)); acosh(f); atanh(f); sinh(least(greatest(f, -5), 5)); cosh(least(greatest(f, -5), 5)); tanh(f); isfinite(f); trunc(f, 1);
 gamma(least(greatest(f, -5), 5)); lgamma(abs(f)); f > any([0, NULL]); (f, 1) < (0.5, 2); trunc(f, -2); trunc(f, 20); trunc(f, -400); sinh(f);
 f; f::varchar; f || ''; abs(f); sign(f); -f; round(f); round(f, 2); round(f, 1); round(f, -1); round(f, 20); floor(f);
@@ -64,6 +71,7 @@ exp(least(f, 1)); cbrt(f); power(f, 2); power(2, least(f, 5000)); power(abs(f), 
 sqrt(abs(f)); ln(abs(f) + 1); coalesce(f, 0); f = 0.1; f in (0, 1); [f]; f between -1 and 1; 1 / f; 0.5 ** f;
 
 -- column p
+printf('%f %.1f', p, p); format('{} {:.2f} {:8.1f}', p, p, p);
 p + '3'; p - '3.456'; '3.456' - p; p / '3'; p % '3.5'; 0.1 + '3.456';
 p; p::varchar; p::decimal(10, 4)::varchar; p::decimal(6, 1)::varchar; abs(p); sign(p); -p; round(p); round(p, 1);
 round(p, -1); round(p, 5); floor(p); ceil(p); trunc(p); p + 1; p * p; p - 0.005; p % 2; p / 4; p::double; p::bigint;
@@ -75,6 +83,7 @@ coalesce(p, 1.23456)::varchar; list_max([p, 0.125]); {'a': p}.a::varchar; sqrt(p
 trunc(p, 1); trunc(p, -1); trunc(p, 9); round(p, -(1)); round(p, -40); abs(p) * 2; -p + p; p between 0.001 and 2.505; p::decimal(20, 10)::decimal(6, 1);
 
 -- column d
+printf('%s', d); format('{:>12}', d);
 date_sub('month', d, date '2024-02-29'); date_sub('year', d, date '2023-02-28'); date_sub('week', d, date '2024-03-01'); datesub('quarter', date '2024-02-29', d);
 date_sub('century', d, date '2024-03-01'); date_sub('day', d, date '2024-03-01'); date_sub('hour', date '2024-03-01', d); era(d); millennium(d);
 range(d, date '2024-03-01', interval '10 years'); generate_series(d, d + interval 3 month, interval 1 month); range(d, d - 3, interval '-1 day'); d = any([date '2024-02-29']);
@@ -171,6 +180,7 @@ hex(y); md5(y); sha1(y); sha256(y); to_base64(y); base64(y);
 y; y::varchar; octet_length(y); y = 'abc'::blob; y > 'ab'; coalesce(y, '\xFF'::blob); [y];
 
 -- column b
+printf('%s %d %6s', b, b, b); format('{} {:d} {:>6}', b, b, b);
 b; b::varchar; b::int; b || ''; concat(b, 'x'); b = 'true'; b and true; not b; greatest(b, false); [b]; b::double;
 b::decimal(3, 1); b is true;
 

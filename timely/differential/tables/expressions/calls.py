@@ -72,7 +72,7 @@ def checked(f: Callable[[str], Any], text: str, at: Any) -> Any:
         raise PlacedError(str(error), at) from None
 
 
-_OF_LITERALS: Final = (*MOMENTS, *NUMBERS, Kind.TIME, Kind.BOOLEAN, Kind.BLOB, Kind.JSON)
+_OF_LITERALS: Final = (*MOMENTS, *NUMBERS, Kind.TIME, Kind.BOOLEAN, Kind.BLOB, Kind.JSON, Kind.UUID)
 """Kinds that a literal text becomes where they are expected."""
 
 

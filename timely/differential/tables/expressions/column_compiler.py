@@ -109,7 +109,7 @@ def canonical(column: Any, kind: Kind) -> Any:
     """
     if kind is Kind.INTEGER:
         return column.cast(pa.int64())
-    if kind in TEXTS:
+    if kind in (*TEXTS, Kind.UUID):
         return column.cast(pa.large_string())
     if kind is Kind.TIMESTAMP:
         return column.cast(pa.timestamp("us"))
@@ -236,7 +236,7 @@ _ARROW: Final = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INTEGER: pa.int64(),
     Kind.DOUBLE: pa.float64(),
-    **dict.fromkeys(TEXTS, pa.large_string()),
+    **dict.fromkeys((*TEXTS, Kind.UUID), pa.large_string()),
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
 }

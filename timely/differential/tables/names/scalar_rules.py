@@ -90,6 +90,7 @@ _KINDS: Final = {
     **dict.fromkeys((_TYPE.VARBINARY, _TYPE.BINARY), Kind.BLOB),
     _TYPE.BOOLEAN: Kind.BOOLEAN,
     _TYPE.JSON: Kind.JSON,
+    _TYPE.UUID: Kind.UUID,
     _TYPE.DOUBLE: Kind.DOUBLE,
     _TYPE.DATE: Kind.DATE,
     _TYPE.TIME: Kind.TIME,

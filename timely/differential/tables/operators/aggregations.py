@@ -330,9 +330,9 @@ def _spread(call: Written) -> AggregateCall:
 
 def _products(entry: Any) -> tuple[Any, ...]:
     if not (_is_finite(entry[0]) and _is_finite(entry[1])):
-        return 1, 0, 0, 0, 1
+        return 1, 0, 0, 0, 0, 0, 1
     y, x = _exact(entry[0]), _exact(entry[1])
-    return 1, y, x, y * x, 0
+    return 1, y, x, y * x, x * x, y * y, 0
 
 
 def _pair(one: Function, other: Function) -> Function:
@@ -343,17 +343,55 @@ def _pair(one: Function, other: Function) -> Function:
     return pair
 
 
-def _covariance(call: Written) -> AggregateCall:
+@attrs.frozen
+class _Pairs:
+    """Pairs of numbers ``(y, x)``: how many, their means, and sums of products of the distances from these."""
+
+    n: int
+    y: Fraction
+    x: Fraction
+    yx: Fraction
+    xx: Fraction
+    yy: Fraction
+
+    @classmethod
+    def of(cls, sums: Sequence[Any]) -> _Pairs:
+        n, (y, x, yx, xx, yy) = sums[0], map(Fraction, sums[1:6])
+        return cls(n, y / n, x / n, yx - y * x / n, xx - x * x / n, yy - y * y / n)
+
+
+def _ratio(one: Fraction, other: Fraction) -> float:
+    return _float(one / other) if other else NAN
+
+
+_OF_PAIRS: Final[dict[str, Callable[[_Pairs], Any]]] = {
+    "covar_pop": lambda pairs: _float(pairs.yx / pairs.n),
+    "covar_samp": lambda pairs: _float(pairs.yx / (pairs.n - 1)) if pairs.n > 1 else None,
+    "corr": lambda pairs: _float(pairs.yx) / math.sqrt(both) if (both := _float(pairs.xx * pairs.yy)) else NAN,
+    "regr_avgx": lambda pairs: _float(pairs.x),
+    "regr_avgy": lambda pairs: _float(pairs.y),
+    "regr_sxx": lambda pairs: _float(pairs.xx),
+    "regr_syy": lambda pairs: _float(pairs.yy),
+    "regr_sxy": lambda pairs: _float(pairs.yx),
+    "regr_slope": lambda pairs: _ratio(pairs.yx, pairs.xx),
+    "regr_intercept": lambda pairs: _float(pairs.y - pairs.yx / pairs.xx * pairs.x) if pairs.xx else None,
+    "regr_r2": lambda pairs: None if not pairs.xx else _float(pairs.yx**2 / (pairs.xx * pairs.yy)) if pairs.yy else 1.0,
+}
+"""What aggregates of pairs of numbers are."""
+
+
+def _of_pairs(call: Written) -> AggregateCall:
     y, x = call.number(), call.number(1)
-    sample = 1 if call.name == "covar_samp" else 0
+    result_of = _OF_PAIRS[call.name]
 
     def result(sums: Sequence[Any]) -> Any:
-        n = sums[0]
-        if n <= sample:
-            return None
-        return NAN if sums[4] else _float((Fraction(sums[3]) - Fraction(sums[1] * sums[2]) / n) / (n - sample))
+        return None if not sums[0] else NAN if sums[6] else result_of(_Pairs.of(sums))
 
-    return call.made(Kind.DOUBLE, Sums(5, _products, result), (y, x), entry=_pair)
+    return call.made(Kind.DOUBLE, Sums(7, _products, result), (y, x), entry=_pair)
+
+
+def _pair_count(call: Written) -> AggregateCall:
+    return call.made(Kind.INTEGER, Sums(1, _one, _first_of), (call.number(), call.number(1)), 0, entry=_pair)
 
 
 def _quantifier(call: Written) -> AggregateCall:
@@ -494,7 +532,7 @@ def _list(call: Written) -> AggregateCall:
 QUANTILES: Final = ("quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc")
 _QUANTILE: Final = AggregateFunction(_quantile, (2,), ())
 _SPREAD: Final = AggregateFunction(_spread)
-_COVARIANCE: Final = AggregateFunction(_covariance, (2,), ("WITHIN GROUP", "DISTINCT"))
+_PAIRS: Final = AggregateFunction(_of_pairs, (2,), ("WITHIN GROUP", "DISTINCT"))
 _EXTREME_BY: Final = AggregateFunction(_extreme_by, (2,), ("WITHIN GROUP", "DISTINCT", "ORDER BY"))
 _TEXT: Final = AggregateFunction(_text, (1, 2))
 
@@ -505,7 +543,8 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
     "avg": AggregateFunction(_avg),
     **dict.fromkeys(("min", "max"), AggregateFunction(_extreme)),
     **dict.fromkeys(("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"), _SPREAD),
-    **dict.fromkeys(("covar_pop", "covar_samp"), _COVARIANCE),
+    **dict.fromkeys(_OF_PAIRS, _PAIRS),
+    "regr_count": attrs.evolve(_PAIRS, make=_pair_count),
     **dict.fromkeys(("bool_and", "bool_or"), AggregateFunction(_quantifier)),
     **dict.fromkeys(("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"), _EXTREME_BY),
     **dict.fromkeys(("first", "last", "any_value"), AggregateFunction(_ordered_first)),
@@ -518,7 +557,6 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
 """The aggregates, by their names as written."""
 
 ADVICE: Final = {
-    "corr": ": divide covar_pop(y, x) by nullif(stddev_pop(y) * stddev_pop(x), 0)",
     "approx_count_distinct": ": count(DISTINCT ...) is exact, and costs little here",
 }
 """What to write instead of aggregates of DuckDB that are not here."""

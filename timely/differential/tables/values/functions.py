@@ -43,6 +43,7 @@ from timely.differential.tables.values.overloads import (
     taking,
 )
 from timely.differential.tables.values.parsing import OutOfYears
+from timely.differential.tables.values.text_formats import FORMAT_FUNCTIONS
 from timely.differential.tables.values.text_functions import TEXT_FUNCTIONS, as_text, concatenate, lower
 from timely.errors import SqlError
 
@@ -437,4 +438,5 @@ FUNCTIONS: Final[dict[str, SqlFunction]] = {
     **MOMENT_FUNCTIONS,
     **LIST_FUNCTIONS,
     **JSON_FUNCTIONS,
+    **FORMAT_FUNCTIONS,
 }

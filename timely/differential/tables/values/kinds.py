@@ -46,6 +46,7 @@ class Kind:
     DOUBLE: ClassVar[Kind]
     TEXT: ClassVar[Kind]
     JSON: ClassVar[Kind]
+    UUID: ClassVar[Kind]
     BLOB: ClassVar[Kind]
     DATE: ClassVar[Kind]
     TIME: ClassVar[Kind]
@@ -88,6 +89,7 @@ Kind.DECIMAL = _kind("DECIMAL")
 Kind.DOUBLE = _kind("DOUBLE")
 Kind.TEXT = _kind("VARCHAR")
 Kind.JSON = _kind("JSON")  # a text, which is compared as it is written
+Kind.UUID = _kind("UUID")  # the text of one, in lower case
 Kind.BLOB = _kind("BLOB")
 Kind.DATE = _kind("DATE")
 Kind.TIME = _kind("TIME")
@@ -292,6 +294,9 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.TIME, Kind.TEXT): lambda value: _without_zeros(str(value), value.microsecond),
     (Kind.TIMESTAMP, Kind.TIME): lambda value: value.time(),
     (Kind.TEXT, Kind.BLOB): parsing.blob_of,
+    (Kind.TEXT, Kind.UUID): parsing.uuid_of,
+    (Kind.UUID, Kind.TEXT): _same,
+    (Kind.UUID, Kind.BLOB): lambda value: bytes.fromhex(value.replace("-", "")),
     (Kind.BLOB, Kind.TEXT): _text_of_blob,
     (Kind.TEXT, Kind.INSTANT): parsing.instant_of,
     (Kind.INSTANT, Kind.TEXT): lambda value: _text_of_timestamp(value.replace(tzinfo=None)) + "+00",
@@ -560,6 +565,7 @@ _REPRESENTED: Final[dict[Kind, tuple[Any, Any, Callable[[Any], bool]]]] = {
     Kind.DOUBLE: (float, pa.float64(), pa.types.is_float64),
     Kind.TEXT: (str, pa.string(), pa.types.is_string),
     Kind.JSON: (str, pa.string(), lambda kind: False),
+    Kind.UUID: (str, pa.string(), lambda kind: False),
     Kind.BLOB: (bytes, pa.binary(), pa.types.is_binary),
     Kind.DATE: (datetime.date, pa.date32(), pa.types.is_date32),
     Kind.TIME: (datetime.time, pa.time64("us"), pa.types.is_time64),

@@ -9,6 +9,7 @@ import datetime
 import difflib
 import functools
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final, TypeVar
@@ -248,6 +249,17 @@ def instant_of(text: str) -> datetime.datetime:
     if shift >= datetime.timedelta(days=1):
         raise SqlError(f"{brief(text)} has no zone like +01:00")
     return to_utc(timestamp_of(moment).replace(tzinfo=datetime.timezone(-shift if sign == "-" else shift)))
+
+
+def uuid_of(text: str) -> str:
+    """Return the text that a UUID is written as.
+
+    >>> uuid_of("550E8400e29b41d4a716446655440000")
+    '550e8400-e29b-41d4-a716-446655440000'
+    """
+    if not re.fullmatch(r"\{?(?:-*[0-9a-fA-F]){32}-*\}?", text) or text.startswith("{") is not text.endswith("}"):
+        raise SqlError(f"{brief(text)} is no UUID")
+    return str(uuid.UUID(re.sub("[-{}]", "", text)))
 
 
 def blob_of(text: str) -> bytes:
