@@ -1,8 +1,12 @@
-"""Sources and sinks: nothing is lost or doubled, whatever dies, and what cannot be so is refused."""
+"""Sources and sinks: nothing is lost or doubled, whatever dies, and what cannot be so is refused.
+
+White box: the line of progress is on terminals alone.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +20,7 @@ from timely import differential as dd
 from timely.connect import Change, ReadBatch
 from timely.dataflow import route
 from timely.errors import ConfigurationError, ConnectorError, OperatorError
+from timely.inspect.run_status import RunStatus
 from timely.recovery import MemoryStore, Recovery
 from timely.testing import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
 
@@ -377,6 +382,21 @@ def test_a_source_without_checkpoints_begins_anew_and_is_never_acknowledged() ->
             worker.run()
         assert [changes for _, changes in capture.extract()] == [[("to", 1)]]
     assert broker.acknowledged == {}
+
+
+def test_a_run_says_how_far_its_sources_are() -> None:
+    broker = MemoryBroker({"a": [("to", 1)] * 9, "b": [("be", 1)]})
+    with timely.Worker() as worker:
+        with worker.dataflow(int, name="words") as scope:
+            scope.read(MemorySource(broker), every=0, rows=4)
+        texts = set()
+        while worker.scopes:
+            texts |= {RunStatus(lambda: 0).text([worker]), *re.findall("a at.*? behind", scope.picture().mermaid())}
+            worker.step()
+    assert texts >= {
+        "words: epoch 1 | read memory: a at 8, 1 of 2 partitions read, 1 behind",
+        "a at 8, 1 of 2 partitions read, 1 behind",
+    }
 
 
 def test_new_partitions_are_read() -> None:

@@ -61,6 +61,9 @@ def test_files_that_come_are_read_by_the_next_run_and_changed_ones_refused(tmp_p
     write(tmp_path, "c.csv", 0, rows=3)
     run(workers=1)
     assert target.rows == Counter({("w0", 6): 1, ("w1", 6): 1, ("w2", 6): 1})
+    write(tmp_path, "a.parquet", 0, rows=3)  # the deleted one is forgotten
+    run(workers=1)
+    assert target.rows == Counter({("w0", 7): 1, ("w1", 7): 1, ("w2", 7): 1})
     text = (tmp_path / "b.csv").read_text()
     for other in (text.replace("w0", "w1"), text + "w0,9\n"):
         (tmp_path / "b.csv").write_text(other)

@@ -6,17 +6,23 @@ The mock cluster takes transactions, but neither fences an older producer nor hi
 from __future__ import annotations
 
 import contextlib
+import datetime
+import http.server
 import importlib.util
+import io
 import json
 import random
+import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -66,7 +72,7 @@ class Cluster:
         for partition in source.partitions():
             place, over = source.start(partition), False
             while not over:
-                batch, place, over = source.read(partition, place, 1000)
+                batch, place, over, _ = source.read(partition, place, 1000)
                 values.update(batch)
         source.close()
         return {value: 1 for value in values.values() if value is not None}
@@ -232,10 +238,147 @@ def test_columns_of_the_record_and_types_are_read(mock: Cluster) -> None:
     with contextlib.closing(KafkaSource(mock.settings, topic, schema, bounded=True)) as source:
         [(row, diff)] = read_until_over(source, f"{topic}-0", 0)
     assert (repr(row), diff) == ("('k', 0, 0, datetime.date(2024, 2, 29), 0.5, None)", 1)
-    for kind, expected in ((pa.string(), "Decimal('0.5')"), (pa.float64(), "0.5")):  # a number is no text, as ``dd.table`` says
-        exact = pa.schema([("more", pa.decimal128(3, 2)), ("ratio", kind)])
-        with contextlib.closing(KafkaSource(mock.settings, topic, exact, bounded=True)) as source:
-            assert repr(read_until_over(source, f"{topic}-0", 0)) == f"[((Decimal('1'), {expected}), 1)]"
+    exact = pa.schema([("more", pa.decimal128(3, 2)), ("ratio", pa.float64())])
+    with contextlib.closing(KafkaSource(mock.settings, topic, exact, bounded=True)) as source:
+        assert repr(read_until_over(source, f"{topic}-0", 0)) == "[((Decimal('1'), 0.5), 1)]"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        (("x", pa.int64()), True, "x is int64, and True came"),
+        (("x", pa.int64()), 1.0, "x is int64, and 1.0 came"),
+        (("x", pa.int8()), 128, "x is int8, and 128 came"),
+        (("x", pa.uint64()), -1, "x is uint64, and -1 came"),
+        (("x", pa.string()), 1, "x is string, and 1 came"),
+        (("x", pa.bool_()), 1, "x is bool, and 1 came"),
+        (("x", pa.float64()), "1", "x is double, and '1' came"),
+        (("x", pa.date32()), "2024-02-30", "is not read as x"),
+        (("x", pa.int64(), False), None, "x is int64, and None came"),
+        (("x", pa.list_(pa.int64())), [1], "column 'x' is list<.*>, which records are not read as"),
+    ],
+)
+def test_values_are_of_the_types_of_their_columns(mock: Cluster, field: Any, value: Any, text: str) -> None:
+    topic = mock.topic()
+    mock.produce(topic, (None, {"x": value}))
+    with (
+        pytest.raises(ConnectorError, match=text),
+        contextlib.closing(KafkaSource(mock.settings, topic, pa.schema([pa.field(*field)]), bounded=True)) as source,
+    ):
+        read_until_over(source, f"{topic}-0", 0)
+
+
+class Registry(http.server.BaseHTTPRequestHandler):
+    """Answers with the schema of an id, as Confluent's registry does."""
+
+    schemas: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        number = re.match("/schemas/ids/([0-9]+)", self.path)
+        answer = {"error_code": 40401} if number is None else {"schema": self.schemas[int(number[1])]}
+        content = json.dumps(answer).encode()
+        self.send_response(404 if number is None else 200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+AVRO = """{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"},
+    {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}%s]}"""
+
+
+def test_avro_values_are_read_by_the_schemas_of_a_registry(mock: Cluster) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    Registry.schemas = [AVRO % "", AVRO % ', {"name": "more", "type": "string"}']
+    rows = [(1, datetime.date(2024, 2, 29), Decimal("1.50")), (2, None, Decimal("-0.01"))]
+    topic = mock.topic()
+    producer = confluent_kafka.Producer(mock.settings)
+    for number, row in enumerate(rows):
+        content = io.BytesIO()
+        record = {**dict(zip(("n", "day", "price"), row)), "more": "x"}
+        fastavro.schemaless_writer(content, fastavro.parse_schema(json.loads(Registry.schemas[number])), record)
+        producer.produce(topic, partition=0, value=b"\0" + number.to_bytes(4, "big") + content.getvalue())
+    producer.produce(topic, partition=0, value=b"\0\0\0\0\0")
+    producer.flush(20)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = {"url": f"http://127.0.0.1:{server.server_port}"}
+    schema = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("price", pa.decimal128(9, 2))])
+    with contextlib.closing(KafkaSource(mock.settings, topic, schema, registry=settings, bounded=True)) as source:
+        batch = source.read(f"{topic}-0", 0, 2)
+        while len(batch.batch) < 2:
+            batch = source.read(f"{topic}-0", 0, 2)
+        assert batch.batch == [(row, 1) for row in rows] and batch.lag == 1
+        with pytest.raises(ConnectorError, match="offset 2: its value is not read as n, day, price"):
+            read_until_over(source, f"{topic}-0", 2)
+    server.shutdown()
+    server.server_close()
+
+
+WATERMARK = """select case when count(*) = 2 then min(newest) * 60000 - 120000 else 0 end as moment
+    from (select _partition, max(_timestamp // 60000) as newest from clicks group by _partition)"""
+
+
+def test_a_watermark_is_that_of_the_partition_that_is_furthest_behind(mock: Cluster) -> None:
+    """Two minutes of disorder: a click counts when both partitions are so far behind it."""
+    topic, first = mock.topic(), 1_700_000_040_000
+    target, store = MemoryBroker(), MemoryStore()
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, store) as recovery:
+            with worker.dataflow(int) as scope:
+                schema = "_partition long, _timestamp long, word string"
+                clicks = dd.table(scope, KafkaSource(mock.settings, topic, schema, bounded=True))
+                now = dd.sql(scope, WATERMARK, clicks=clicks)
+                query = "select word, count(*) as n from clicks where _timestamp < now() group by word"
+                dd.sql(scope, query, clicks=clicks, now=now).write(MemorySink(target))
+            connect.run(recovery)
+
+    producer = confluent_kafka.Producer(mock.settings)
+    for partition, minutes, expected in [(0, [0, 1, 9], {}), (1, [2, 3], {("a", 1): 1}), (1, [0, 9], {("a", 5): 1})]:
+        for minute in minutes:
+            value = json.dumps({"word": "a"})
+            producer.produce(topic, value=value, partition=partition, timestamp=first + 60_000 * minute)
+        producer.flush(20)
+        timely.execute(program, workers=2)
+        assert target.rows == expected
+
+
+@pytest.mark.parametrize("cluster", ["mock", "fencing"])
+def test_a_transaction_that_ends_in_the_middle_is_written_again(cluster: str, request: pytest.FixtureRequest) -> None:
+    """A run dies when the broker has some records of an epoch; the next one finds the epoch before, and writes it again."""
+
+    class Killed(Exception):
+        pass
+
+    class Dying(KafkaSink):
+        left = 99
+
+        def _produce(self, topic: str, **record: Any) -> None:
+            if not self.left:
+                self._producer.flush(20)  # the broker has the records
+                raise Killed
+            self.left -= 1
+            super()._produce(topic, **record)
+
+    brokers = request.getfixturevalue(cluster)
+    topic = brokers.topic()
+    brokers.produce(connect.kafka.EPOCHS, ("another", {"history": "x", "epoch": 1}))
+    epochs = [[((n, word), 1) for n in range(3)] for word in "a"]
+    epochs += [[((0, "a"), -1), ((1, "a"), -1), ((1, "b"), 1), ((3, "b"), 1)]]
+    for epoch, changes in enumerate(epochs):
+        for left in (2, 99):
+            sink = Dying(brokers.settings, topic, key="n")
+            assert sink.open("history", ["n", "word"]) == (epoch - 1 if epoch else None)
+            sink.left = left
+            with contextlib.suppress(Killed):
+                sink.commit(epoch, changes)
+            sink.close()
+    assert brokers.rows(topic) == {(1, "b"): 1, (2, "a"): 1, (3, "b"): 1}
 
 
 def test_an_older_run_is_fenced(fencing: Cluster) -> None:

@@ -154,7 +154,7 @@ def read_all(source: PostgresSource, position: Any = None) -> tuple[list[Change]
     changes: list[Change] = []
     over = False
     while not over:
-        batch, position, over = source.read("changes", position, 100)
+        batch, position, over, _ = source.read("changes", position, 100)
         changes += batch
     return changes, position
 

@@ -193,6 +193,19 @@ def test_a_sink_that_is_ahead_of_data_from_a_backup_is_refused_for_good(tmp_path
         assert "bring back newer data, or begin anew" in str(connectors.problems) and world.rows() == rows
 
 
+def test_positions_are_shown_and_those_of_deleted_files_go(tmp_path: Path) -> None:
+    world, script = Files(tmp_path, random.Random(3)), FILES.format(tmp_path)
+    for _ in range(2):
+        world.change()
+        with Views(data=tmp_path / "data") as views, ViewServer(views) as server, Connectors(views, seconds=0.001) as connectors:
+            views.apply_script(script)
+            wait(lambda: world.rows() == world.expected(), connectors)
+            wait(lambda: ask(server.port, "/health").content["sources"] == {"orders": "1 of 1 partitions read"}, connectors)
+            assert len(views.read("orders_positions").rows) == 1
+        for file in (tmp_path / "orders").iterdir():
+            file.unlink()
+
+
 @pytest.fixture(scope="module")
 def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
     folder = tmp_path_factory.mktemp("served")

@@ -23,6 +23,9 @@ class FilePosition(NamedTuple):
     state: tuple[int, int] | None = None
     whole: bool = False
 
+    def __str__(self) -> str:
+        return f"row {self.rows}"
+
 
 class FolderSource:
     """Reads the files of a folder, and those that come: Parquet, CSV, JSON lines or Arrow IPC, by their extensions.

@@ -7,11 +7,8 @@ as the rows, and its ``transactional.id`` fences an older run.
 from __future__ import annotations
 
 import contextlib
-import datetime
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from time import monotonic
 from typing import Any, Final
 
@@ -19,6 +16,7 @@ import pyarrow as pa
 
 from timely.connect.keyed_rows import check_key, keyed
 from timely.connect.protocols import Change, ReadBatch, check_history
+from timely.connect.record_values import avro_reader, json_reader, json_text, value_reader
 from timely.dataflow import declared_schema
 from timely.errors import ConnectorError, error_text, require_package
 
@@ -53,8 +51,9 @@ class KafkaSource:
     named ``_key``, ``_timestamp`` (milliseconds), ``_partition`` and ``_offset`` are those of the record. With ``keyed`` a record
     replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``debezium`` values are its
     envelopes, with or without schemas, and the row is the one in ``after``: so records that come again are harmless. With
-    ``bounded`` a run ends with what is there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are
-    gone. Needs confluent-kafka.
+    ``registry``, settings of Confluent's client (``{"url": ...}``), values are Avro. With ``bounded`` a run ends with what is
+    there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are gone, and for values that are not
+    of the columns' types. Needs confluent-kafka.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class KafkaSource:
         *,
         keyed: bool = False,
         debezium: bool = False,
+        registry: Mapping[str, Any] | None = None,
         bounded: bool = False,
         name: str | None = None,
     ) -> None:
@@ -76,9 +76,8 @@ class KafkaSource:
         self.bounded = bounded
         self._topic = topic
         self._brokers = brokers
-        self._readers = [(field.name, _reader(field.type)) for field in self.schema]
-        exact = any(pa.types.is_decimal(field.type) for field in self.schema)
-        self._decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
+        self._readers = [(field.name, value_reader(field, f"source {self.name!r}")) for field in self.schema]
+        self._decode = json_reader(self.schema) if registry is None else avro_reader(registry, topic)
         self._own = [(name, read) for name, read in _OF_RECORD.items() if name in self.schema.names]
         self._client: Any = None
         self._names: list[str] = []
@@ -101,6 +100,8 @@ class KafkaSource:
 
     def read(self, partition: str, begin: int, rows: int) -> ReadBatch:
         """Return the records that have arrived; the client fetches them on threads of its own."""
+        from confluent_kafka import TopicPartition
+
         number = _number(partition)
         with self._consumer() as consumer:
             if self._next.get(number) != begin:
@@ -116,7 +117,9 @@ class KafkaSource:
             if not over:
                 batch.append(self._record(message))
             self._next[number] = max(begin, message.offset() + (not over))
-        return ReadBatch(batch, self._next[number], self.bounded and over)
+        _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)
+        lag = end - self._next[number] if end >= 0 else None  # before it is known
+        return ReadBatch(batch, self._next[number], self.bounded and over, lag)
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
         """Nothing: the broker keeps records as long as the topic says."""
@@ -164,23 +167,26 @@ class KafkaSource:
     def _record(self, message: Any) -> Any:
         key, value = message.key(), message.value()
         if (key if self.keyed else value) is None:
-            where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
-            raise ConnectorError(f"{where}: the record has no {'key' if self.keyed else 'value: keyed=True takes tombstones'}")
+            missing = "key" if self.keyed else "value: keyed=True takes tombstones"
+            raise ConnectorError(f"{self._place(message)}: the record has no {missing}")
         if value is None:
             return key, None
         try:
-            fields = self._decode(value.decode())
+            fields = self._decode(value)
             if self._debezium:
                 fields = fields.get("payload", fields)["after"]
                 if fields is None:
                     return key, None
             for name, read_record in self._own:
                 fields[name] = read_record(message)
-            row = tuple([fields.get(name) if read is None else read(fields.get(name)) for name, read in self._readers])
-        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-            where = f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
-            raise ConnectorError(f"{where}: its value is not read as {', '.join(self.schema.names)}: {error}") from error
+            row = tuple([read(fields.get(name)) for name, read in self._readers])
+        except Exception as error:  # of the registry, too
+            columns = ", ".join(self.schema.names)
+            raise ConnectorError(f"{self._place(message)}: its value is not read as {columns}: {error}") from error
         return (key, row) if self.keyed else (row, 1)
+
+    def _place(self, message: Any) -> str:
+        return f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[Any]:
@@ -249,8 +255,8 @@ class KafkaSink:
             for key in rows.deletes:
                 self._produce(self._topic, key=self._key_text(key), value=None)
             for key, row in [*rows.updates.items(), *rows.inserts.items()]:
-                self._produce(self._topic, key=self._key_text(key), value=_json(dict(zip(self._columns, row))))
-            self._produce(EPOCHS, key=self.name, value=_json({"history": self._history, "epoch": epoch}), partition=0)
+                self._produce(self._topic, key=self._key_text(key), value=json_text(dict(zip(self._columns, row))))
+            self._produce(EPOCHS, key=self.name, value=json_text({"history": self._history, "epoch": epoch}), partition=0)
             self._producer.commit_transaction(_PATIENCE)
         self._epoch = epoch
 
@@ -259,7 +265,7 @@ class KafkaSink:
         self._producer = None
 
     def _key_text(self, key: tuple[Any, ...]) -> str:
-        return _json(key[0] if len(key) == 1 else dict(zip(self._key, key)))
+        return json_text(key[0] if len(key) == 1 else dict(zip(self._key, key)))
 
     def _produce(self, topic: str, **record: Any) -> None:
         while True:
@@ -278,7 +284,7 @@ class KafkaSink:
             partition = source.partitions()[0]
             place, over, waited = source.start(partition), False, monotonic() + _PATIENCE
             while not over:
-                batch, place, over = source.read(partition, place, 1000)
+                batch, place, over, _ = source.read(partition, place, 1000)
                 last = next(((history, epoch) for (key, history, epoch), _ in reversed(batch) if key == self.name), last)
                 if monotonic() > waited:
                     raise ConnectorError(f"sink {self.name!r}: topic {EPOCHS} is not read in {_PATIENCE:.0f} seconds")
@@ -304,31 +310,3 @@ class KafkaSink:
 
 def _number(partition: str) -> int:
     return int(partition.rpartition("-")[2])
-
-
-def _reader(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what makes a value of a type of one of JSON; ``None`` where it is one already."""
-    types = pa.types
-    if types.is_date(kind):
-        read: Callable[[Any], Any] = datetime.date.fromisoformat
-    elif types.is_timestamp(kind):
-        read = datetime.datetime.fromisoformat
-    elif types.is_decimal(kind):
-        read = Decimal
-    elif types.is_floating(kind):
-        read = float
-    else:
-        return None
-    return lambda value: None if value is None else read(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_json_text)
-
-
-def _json_text(value: Any) -> str:
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    raise ConnectorError(f"JSON has no form for a {type(value).__name__}: make it a text or a number in the view")

@@ -31,6 +31,9 @@ class LakePosition(NamedTuple):
     version: int | None
     columns: str
 
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
 
 class LakeSource(ABC):
     """The rows of a table, and then what each read finds changed."""
@@ -72,7 +75,7 @@ class LakeSource(ABC):
         if begin is not None and (begin.id, begin.columns) != (newest.id, newest.columns):
             raise ConnectorError(f"{place}: its table was another one, {begin.id} with the columns {begin.columns}: {_REMEDY}")
         if begin == newest:
-            return ReadBatch((), newest, self.bounded)
+            return ReadBatch((), newest, self.bounded, 0)
         with naming(place if begin is None else f"{place}: what has changed since version {begin.version} is lost: {_REMEDY}"):
             before = {} if begin is None else self._files(begin.version)
             after = self._files(newest.version)
@@ -81,8 +84,8 @@ class LakeSource(ABC):
             if begin is not None and gone:
                 counts = Counter(_tuples(added))
                 counts.subtract(_tuples(self._rows(begin.version, gone)))
-                return ReadBatch([change for change in counts.items() if change[1]], newest, self.bounded)
-        return ReadBatch(added.combine_chunks().to_batches()[0] if len(added) else (), newest, self.bounded)
+                return ReadBatch([change for change in counts.items() if change[1]], newest, self.bounded, 0)
+        return ReadBatch(added.combine_chunks().to_batches()[0] if len(added) else (), newest, self.bounded, 0)
 
     def acknowledge(self, positions: Mapping[str, LakePosition]) -> None:
         """Nothing: the table says how long files stay."""

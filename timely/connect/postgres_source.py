@@ -79,6 +79,9 @@ class PostgresPosition(NamedTuple):
     copied: int
     columns: dict[str, list[str]]
 
+    def __str__(self) -> str:
+        return _lsn_text(self.log)
+
 
 class PostgresSource:
     """Reads tables of PostgreSQL: their rows, and then each change, a transaction at a time.
@@ -145,7 +148,7 @@ class PostgresSource:
             if len(messages) < rows:  # all up to the end of the log was read
                 last = max(last, end)
             self._slot_at = last
-            return ReadBatch(changes, begin._replace(log=last), self.bounded and last >= self._last)
+            return ReadBatch(changes, begin._replace(log=last), self.bounded and last >= self._last, end - last)
 
     def acknowledge(self, positions: Mapping[str, PostgresPosition | None]) -> None:
         """Have the slot follow."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from timely.errors import ConnectorError
 
 Position: TypeAlias = Any
-"""Where a read begins: plain data, which a checkpoint holds. ``timely serve`` holds it as JSON, where tuples become lists."""
+"""Where a read begins: plain data, which a checkpoint holds, and whose ``str`` people read. ``timely serve`` holds it as JSON,
+where tuples become lists."""
 
 Change: TypeAlias = tuple[Any, int]
 """A row, a tuple of its columns, and how often it is added, or taken away."""
@@ -22,12 +23,14 @@ Change: TypeAlias = tuple[Any, int]
 class ReadBatch(NamedTuple):
     """What one read returned: changes, or an Arrow batch of added rows; where the next begins; whether this run has no more.
 
+    ``lag`` is how much lies between that and the newest position, in whatever the source counts, where it knows.
     What belongs together, such as the changes of a transaction, is in one read, so that it is in one epoch.
     """
 
     batch: Any
     end: Position
     over: bool = False
+    lag: int | None = None
 
 
 @runtime_checkable
@@ -48,7 +51,10 @@ class SourceConnector(Protocol):
         """The columns of a row, for ``dd.table``: a ``pyarrow.Schema``, or a text such as ``"id long, name string"``."""
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions; asked once per epoch where new ones may come."""
+        """Return the names of the partitions; asked once per epoch where new ones may come.
+
+        A partition that was read to its end, and is not among them any more, is forgotten.
+        """
 
     def start(self, partition: str) -> Position:
         """Return where a fresh run begins."""

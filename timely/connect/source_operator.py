@@ -6,7 +6,7 @@ has an epoch that no checkpoint holds. After a checkpoint all workers count from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import Any
 
@@ -33,6 +33,21 @@ def read(
 def replace(key: Any, row: Any, before: Any) -> tuple[Any, list[Change]]:
     """Return the row of a key, and what changes where it replaces the one before."""
     return row, [*([] if before is None else [(before, -1)]), *([] if row is None else [(row, 1)])]
+
+
+def positions_text(positions: Mapping[str, Position], over: Collection[str], lags: Mapping[str, int | None]) -> str:
+    """Return where a source is: the positions of up to three partitions that it goes on reading, and how much is left.
+
+    >>> positions_text({"a": 7, "b": 9, "c": 3}, {"c"}, {"a": 2, "b": None})
+    'a at 7, b at 9, 1 of 3 partitions read, 2 behind'
+    """
+    open_ones = [partition for partition in positions if partition not in over]
+    texts = [f"{partition} at {positions[partition]}" for partition in open_ones[:3]]
+    if len(texts) < len(positions):
+        texts.append(f"{len(positions) - len(open_ones)} of {len(positions)} partitions read")
+    if lag := sum(each or 0 for each in lags.values()):
+        texts.append(f"{lag} behind")
+    return ", ".join(texts)
 
 
 def check_whole_times(scope: ScopeBuilder[Any], name: str) -> None:
@@ -63,6 +78,8 @@ class _Reader:
         self._rows = rows
         self._positions: dict[str, Position] = {}
         self._over: set[str] = set()
+        self._lags: dict[str, int | None] = {}
+        self._names: set[str] = set()  # of partitions, when they were asked for
         self._stopped = self._dropped = False
         self._sent = False  # at the time of the capability
         self._asked = False
@@ -76,7 +93,7 @@ class _Reader:
         self._restart_clock()
         info.at_end(self._end)
         info.activator.wait_for_peers()
-        info.describe(lambda: f"{len(self._positions)} partitions")
+        info.describe(lambda: positions_text(self._positions, self._over, self._lags))
 
     def _restart_clock(self) -> None:
         self._base, self._began = self._capability.time, monotonic()
@@ -89,8 +106,9 @@ class _Reader:
         self._advance()
         rows, busy = self._rows, False
         for partition in self._partitions():
-            batch, end, over = self._source.read(partition, self._positions.pop(partition), self._rows)
+            batch, end, over, self._lags[partition] = self._source.read(partition, self._positions[partition], self._rows)
             busy = busy or over or len(batch) > 0
+            del self._positions[partition]
             self._positions[partition] = end  # at the end of the others, which are read before it is read again
             if over:
                 self._over.add(partition)
@@ -123,7 +141,8 @@ class _Reader:
         """Yield the partitions that this worker is to read."""
         if not self._asked:
             self._asked = True
-            for partition in self._source.partitions():
+            self._names = {*self._source.partitions()}
+            for partition in self._names:
                 if partition not in self._positions and route(partition) % self._info.peers == self._info.worker:
                     self._positions[partition] = self._source.start(partition)
         return (partition for partition in list(self._positions) if partition not in self._over)
@@ -131,6 +150,9 @@ class _Reader:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def _save(self) -> Iterator[tuple[int, tuple[str, Position]]]:
+        for partition in self._over - self._names:
+            self._over.remove(partition)
+            del self._positions[partition], self._lags[partition]
         for partition, position in self._positions.items():
             yield route(partition), (partition, position)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
+from timely.inspect.capability_holders import operators_of
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.terminal import count
 from timely.worker import Worker
@@ -58,15 +59,19 @@ class RunStatus:
 
 def _positions(workers: Sequence[Worker]) -> list[str]:
     behind: dict[str, tuple[int, int | None, int]] = {}
+    sources: list[str] = []
     for worker in workers:
         for scope in worker.scopes:
             epoch, round = position_of(scope)
             if epoch is not None and (scope.name not in behind or epoch < behind[scope.name][0]):
                 behind[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
+            for operator in operators_of(scope):
+                if not operator.inputs:
+                    sources += [f"{operator.name}: {text}" for text in operator.info.described(records=False)]
     parts = []
     for name, (epoch, round, records) in behind.items():
         text = f"{name}: epoch {epoch}"
         text += "" if round is None else f", round {round}"
         text += f", {count(records)} records under way" if records else ""
         parts.append(text)
-    return parts
+    return [*parts, *sources]

@@ -77,8 +77,10 @@ def connector_of(statement: ConnectorDefinition) -> tuple[Any, list[str]]:
             keyed, debezium = options.flag("keyed"), options.flag("debezium")
             if (keyed or debezium) and "_key" not in schema.names:
                 raise ConfigurationError(f"{options.place}: rows that replace others by their key have a column _key varchar")
+            url, topic = options.take("registry", ""), options.take("topic", name)
+            registry = {"url": url} if url else None
             made = connect.KafkaSource(
-                options.brokers(), options.take("topic", name), schema, keyed=keyed, debezium=debezium, name=name
+                options.brokers(), topic, schema, keyed=keyed, debezium=debezium, registry=registry, name=name
             )
         case "source", "postgres":
             made = connect.PostgresSource(options.database(), names if len(names) > 1 else names[0], name=name)

@@ -259,6 +259,7 @@ class Endpoints:
             "status": status,
             "time": time,
             "errors": [broken, *errors] if broken else errors,
+            "sources": self._views.sources,
             "queries": self._views.queries,
         }
         return web.json_response({**health, "subscribers": self._subscribers}, status=503 if broken else 200)

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from timely.connect.keyed_rows import keyed
-from timely.connect.source_operator import replace
+from timely.connect.source_operator import positions_text, replace
 from timely.differential.updates.updates import consolidate
 from timely.errors import CompactedError, ConnectorError, TimelyError, error_text
 from timely.server.catalog import Definition
@@ -107,19 +107,25 @@ class _SourceFeed(_Feed):
             place = [column.name for column in self._views.describe(self._name).columns].index("_key")
             self._by_key = {row[place]: row for row, _ in self._views.read(self._name).rows}
         self._moved: set[str] = set()
+        self._lags: dict[str, int | None] = {}
         self._ended: set[str] = set()
         self._due = monotonic()
 
     def _step(self) -> bool:
         source = self._connector
-        for partition in source.partitions():
+        names = source.partitions()
+        for partition in names:
             if partition not in self._places:
                 self._places[partition] = source.start(partition)
+        for partition in self._ended.difference(names):
+            self._ended.remove(partition)
+            self._moved.add(partition)
+            del self._places[partition], self._lags[partition]
         changes: dict[str, list[Change]] = {}
         size, ended = 0, len(self._ended)
         for partition in [each for each in self._places if each not in self._ended]:
             begin = self._places.pop(partition)
-            batch, end, over = source.read(partition, begin, _ROWS)
+            batch, end, over, self._lags[partition] = source.read(partition, begin, _ROWS)
             self._add(batch, changes)
             size += len(batch)
             self._places[partition] = end  # behind the others, which are read before it is read again
@@ -132,7 +138,12 @@ class _SourceFeed(_Feed):
         busy = size > 0 or len(self._ended) > ended
         if self._moved and (busy or monotonic() >= self._due):
             self._save(changes)
+        self._views.sources[self._name] = positions_text(self._places, self._ended, self._lags)
         return busy
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._views.sources.pop(self._name, None)
 
     def _add(self, batch: Any, changes: dict[str, list[Change]]) -> None:
         """Add the changes of a batch to those of the tables."""
@@ -152,9 +163,9 @@ class _SourceFeed(_Feed):
 
     def _save(self, changes: dict[str, list[Change]]) -> None:
         """Have changes and positions be an epoch."""
-        texts = {partition: json.dumps(self._places[partition]) for partition in self._moved}
+        texts = {partition: json.dumps(self._places[partition]) for partition in self._moved if partition in self._places}
         positions: Counter[Row] = Counter(dict.fromkeys(texts.items(), 1))
-        positions.subtract((partition, self._saved[partition]) for partition in texts if partition in self._saved)
+        positions.subtract((partition, self._saved.pop(partition)) for partition in self._moved if partition in self._saved)
         self._commit({**changes, f"{self._name}_positions": positions})
         self._saved.update(texts)
         self._moved.clear()

@@ -87,6 +87,8 @@ class Views:
         self._counting = threading.Lock()  # who holds it begins a query
         self._begun = 0
         self._fed: set[str] = set()
+        self.sources: dict[str, str] = {}
+        """How far each source has been read."""
         self._keys = RequestKeys()
         self._durable: Durable | None = None
         self.id = secrets.token_hex(4)

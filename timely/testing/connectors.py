@@ -42,7 +42,7 @@ class MemorySource:
     """Reads the partitions of a broker, up to their ends if ``bounded``; a position is the number of changes before it.
 
     >>> MemorySource(MemoryBroker({"a": [("to", 1), ("be", 1)]})).read("a", 1, 10)
-    ReadBatch(batch=[('be', 1)], end=2, over=True)
+    ReadBatch(batch=[('be', 1)], end=2, over=True, lag=0)
     """
 
     def __init__(self, broker: MemoryBroker, *, name: str = "memory", schema: str = "word string", bounded: bool = True) -> None:
@@ -67,7 +67,7 @@ class MemorySource:
             raise ConnectorError(f"partition {partition!r} begins at {oldest}, and position {begin} is gone")
         batch = changes[begin : begin + rows]
         end = begin + len(batch)
-        return ReadBatch(batch, end, self.bounded and end >= len(changes))
+        return ReadBatch(batch, end, self.bounded and end >= len(changes), len(changes) - end)
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
         """Forget what is before these positions."""
