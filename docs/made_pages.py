@@ -89,7 +89,6 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in PAGES.items()}
     made |= _reference()
-    made["refusals.md"] = _refusals()
     folders = [ROOT / "examples", *(ROOT / "examples" / name for name in ("timestamps", "differential"))]
     examples = sorted(example for folder in folders for example in folder.glob("*.py"))
     made["examples.md"] = "# Examples\n\nEach is one file, and runs as it is.\n\n" + "".join(
@@ -152,45 +151,6 @@ def _reference() -> dict[str, str]:
     return pages
 
 
-RAISE = ("SqlError", "PlacedError", "RefusedError", "WrongArgumentError", "refusal", "_unparsed", "_misplaced")
-"""What makes the errors of SQL, in ``timely/differential/tables``."""
-
-
-def _refusals() -> str:
-    """Return the page of what SQL refuses: the messages in the code, by the modules that they are in."""
-    parts = [
-        "# What SQL refuses\n\nEach message has the part of the query before it, its line and column; … is what was written.\n"
-    ]
-    instead = ast.literal_eval(_value("timely.differential.tables.names.scalar_rules", "ADVICE"))
-    parts.append("## Functions that are not here\n\n" + "".join(f"- `{name}`{text}\n" for name, text in sorted(instead.items())))
-    for file in sorted((ROOT / "timely" / "differential" / "tables").rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        messages: dict[str, None] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RAISE:
-                messages |= dict.fromkeys(text for part in node.args for text in _texts(part))
-            if isinstance(node, ast.FunctionDef) and (ast.get_docstring(node) or "").startswith("Return why"):
-                returned = (part.value for part in ast.walk(node) if isinstance(part, ast.Return) and part.value is not None)
-                messages |= dict.fromkeys(text for value in returned for text in _texts(value))
-        shown = sorted(text.strip(" :") for text in messages if re.search("[a-z]{3} ", text))
-        if shown:
-            about = re.split(r"[.:;,]|\n\n", ast.get_docstring(tree) or "")[0].replace("\n", " ")
-            parts.append(f"## {about}\n\n" + "".join(f"- {text.replace('*', chr(92) + '*')}\n" for text in shown))
-    return "\n".join(parts)
-
-
-def _texts(node: ast.AST) -> list[str]:
-    """Return the texts that an expression may be, with … for what is put into them."""
-    match node:
-        case ast.Constant(value=str(text)):
-            return [text]
-        case ast.JoinedStr(values=values):
-            return ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in values)]
-        case ast.IfExp(body=body, orelse=other):
-            return [*_texts(body), *_texts(other)]
-    return []
-
-
 def _module(name: str) -> Path | None:
     """Return the file of a module, where there is such a module."""
     path = ROOT / name.replace(".", "/")
@@ -201,12 +161,6 @@ def _tree(module: str) -> ast.Module:
     file = _module(module)
     assert file is not None, module
     return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def _value(module: str, name: str) -> ast.expr:
-    """Return what a constant of a module is made of."""
-    statements = (each for each in _tree(module).body if isinstance(each, ast.AnnAssign) and each.value is not None)
-    return next(each.value for each in statements if isinstance(each.target, ast.Name) and each.target.id == name)  # type: ignore[misc]
 
 
 def _public(module: str) -> list[str]:

@@ -68,7 +68,10 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   $("views").children[2].children[0].onclick();
   await until("a view", () => $("title").textContent === "totals" && lines().length === 2);
   $("result").querySelector("tbody").children[0].onclick();
-  await until("why", () => $("why").textContent === "('ada', 42) follows from\n  orders: (1, 'ada', 30)\n  orders: (3, 'ada', 12)");
+  await until("why", () => $("why").textContent.startsWith("('ada', 42) follows from\n  orders: (1, 'ada', 30)\n  orders: (3, 'ada', 12)\n\n(('ada', 42),) by group"));
+  $("missing").value = "customer = eve";
+  $("missing").onchange();
+  await until("why not", () => $("why").textContent === "no row with customer = 'eve':\n  table orders in totals: no row where customer = 'eve'");
   $("filter").value = "BOB"; $("filter").oninput();
   await until("a filter", () => JSON.stringify(lines()) === '[["","bob","6"]]');
   $("chart").onclick();

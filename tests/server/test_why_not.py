@@ -187,7 +187,7 @@ def test_questions_that_nothing_answers_are_refused() -> None:
     ):
         with pytest.raises(ConfigurationError, match=reason):
             views.why_not(name, values)
-    with views.query("select n from t"), pytest.raises(ViewError, match="1 queries run already"):
+    with views.query("select n from t"), pytest.raises(ViewError, match="1 query runs already"):
         views.why_not("v", {"word": "many"})
 
 

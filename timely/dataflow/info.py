@@ -130,6 +130,7 @@ class OperatorInfo:
     def end(self) -> None:
         """Call every action of ``at_end``, even if some raise; describe nothing any more."""
         self._texts.clear()
+        self.state.function = None
         with contextlib.ExitStack() as stack:
             for action in self._endings:
                 stack.callback(action)

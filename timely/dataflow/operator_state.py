@@ -147,7 +147,8 @@ class StateRegistry(Protocol):
 class StateDeclarations:
     """How many ``parts`` of state one operator has registered; only the registry refers to them, and so to the state.
 
-    It ``retains`` most of the objects that it makes: Python's full collections are to wait while its dataflow runs.
+    It ``retains`` most of the objects that it makes: Python's full collections are to wait while its dataflow runs. ``function``
+    is what it makes of records, for whoever asks why one is there.
     """
 
     registry: StateRegistry | None
@@ -155,3 +156,4 @@ class StateDeclarations:
     parts: int = 0
     collection: bool = False
     retains: bool = False
+    function: Any = None

@@ -17,7 +17,7 @@ from timely.differential.operators.handles import TraceHandle
 from timely.differential.outputs import Output
 from timely.differential.updates.rings import Ring
 from timely.differential.upserts import UpsertSession, from_upserts
-from timely.differential.why_provenance import Provenance, why
+from timely.differential.why_provenance import Explainer, Followed, Provenance, why
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ __all__ = [
     "CollectionMismatch",
     "CompactedError",
     "DifferenceError",
+    "Explainer",
+    "Followed",
     "Provenance",
     "InputSession",
     "NotCompleteError",

@@ -1,7 +1,7 @@
-"""``why``: the few rows of the inputs that a row of a result follows from, found by running the program on ever fewer of them.
+"""``why``: the few rows of the inputs that a row of a result follows from.
 
-The engine does what it is good at: each attempt is an epoch whose changes are the rows that come and go. It knows nothing of the
-operators, so that every program can be asked, with loops and functions of one's own.
+What operators have sent leads to rows that are enough, which the program shows when it runs over them alone. Then it runs on ever
+fewer: each attempt is an epoch whose changes are the rows that come and go. Where nothing leads there, it begins with all rows.
 """
 
 from __future__ import annotations
@@ -10,38 +10,37 @@ import math
 import time as clock
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from html import escape
+from typing import Any, TypeAlias
 
 import attrs
 
 from timely.differential.collections import Collection, new_collection
 from timely.differential.updates.updates import Update
+from timely.differential.why_derivations import Derivation, Derivations, origins, steps
 from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, brief
 from timely.worker import Worker
 
 Changes: TypeAlias = Mapping[str, Sequence[Update]]
-Advance: TypeAlias = Callable[[Changes], Iterable[Update] | None]
-"""Takes the changes of the inputs in an epoch, by name, and returns those of the result; ``None`` where it fails, and is over."""
-Start: TypeAlias = Callable[[float], Advance]
-"""Begins a program anew, over inputs without rows; its epochs may stop when the thread has had so much processor time."""
+Program: TypeAlias = Callable[..., Collection[int]]
+"""Makes a collection of one for each input, by name."""
 
 Record: TypeAlias = Any
 Rows: TypeAlias = Mapping[Record, int] | Iterable[Record]
 """Rows with their counts, or each as often as it is there."""
 _Item: TypeAlias = tuple[str, object, int]
-_SHARED: Final = 8
-"""Rows that may share a value for it to lead from one to the others, at first; then eight times as many, and so on."""
-_MANY: Final = 500
-_FEW: Final = 100
-"""When so many rows are not enough, rows of inputs with so few begin to lead to others too: the two ways meet half-way."""
 
 
 @attrs.frozen
 class Provenance:
-    """Why a row is there: over the rows of ``inputs`` alone, with their counts, the result has it; without any of them not."""
+    """Why a row is there: over the rows of ``inputs`` alone, with their counts, the result has it; without any of them not.
+
+    ``steps`` is how operators make it of them.
+    """
 
     row: Record
     inputs: dict[str, dict[Record, int]]
+    steps: Derivation | None = attrs.field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
         lines = [f"{brief(self.row)} follows from"]
@@ -49,19 +48,18 @@ class Provenance:
             lines += [f"  {name}: {brief(row)}" + (f", {count} times" if count != 1 else "") for row, count in rows.items()]
         return "\n".join(lines if self.inputs else [f"{brief(self.row)} follows from no row"])
 
+    def _repr_html_(self) -> str:
+        steps = () if self.steps is None else self.steps.lines()
+        rows = (f"<div style='padding-left:{depth}em'>{escape(each.line)}</div>" for depth, each in steps)
+        return f"<pre>{escape(str(self))}</pre>{''.join(rows)}"
 
-def why(
-    program: Callable[..., Collection[int]],
-    inputs: Mapping[str, Rows],
-    row: object,
-    *,
-    seconds: float = math.inf,
-) -> Provenance:
+
+def why(program: Program, inputs: Mapping[str, Rows], row: object, *, seconds: float = math.inf) -> Provenance:
     """Return rows of ``inputs`` over which the result of ``program`` has ``row``, and none of which can go.
 
-    ``program`` gets a collection for each input, by name. An input is its rows, or a count for each. It takes some hundred epochs
-    of rows that share values with ``row``, or with those that do. ``ConfigurationError`` where the result has no such row, or
-    where it takes more processor time than ``seconds``.
+    ``program`` gets a collection for each input, by name. An input is its rows, or a count for each. ``ConfigurationError`` where
+    the result has no such row, or where the program or the search takes more processor time than ``seconds``. An ``Explainer``
+    answers more questions.
 
     >>> def reached(edges, roots):
     ...     def step(scope, found):
@@ -73,19 +71,102 @@ def why(
       edges: (1, 4)
       roots: 1
     """
-    return provenance_of(lambda end: _advance(program, list(inputs), end), inputs, row, seconds)
+    return Explainer(program, inputs, seconds=seconds).why(row, seconds=seconds)
 
 
-def provenance_of(
-    start: Start, inputs: Mapping[str, Rows], row: object, seconds: float, near: Mapping[str, Rows] | None = None
-) -> Provenance:
-    """Return what ``why`` does; ``near`` are the rows that are tried first."""
-    items = _items(inputs if near is None else near)
-    search = _Search(start, items, row, seconds)
-    chosen = list(range(len(items)))
-    if near is not None and not search.holds(chosen):
-        return provenance_of(start, inputs, row, seconds)
-    chosen = search.shrunk(search.grown() if near is None else chosen)
+class Explainer:
+    """A program over ``inputs`` that change, which keeps what its operators send, to say why rows of its result are there.
+
+    >>> explainer = Explainer(lambda words: words.map(len), {"words": ["to", "be", "not"]})
+    >>> explainer.why(3).inputs
+    {'words': {'not': 1}}
+    >>> followed = explainer.follow(2)
+    >>> followed.provenance.inputs
+    {'words': {'to': 1}}
+    >>> explainer.update({"words": [("to", -1)]})
+    >>> followed.provenance.inputs
+    {'words': {'be': 1}}
+    """
+
+    def __init__(self, program: Program, inputs: Mapping[str, Rows], *, seconds: float = math.inf) -> None:
+        self._program = program
+        self._rows: dict[str, dict[Record, int]] = {name: {} for name in inputs}
+        self._result: dict[Record, int] = {}
+        self._seconds = seconds
+        self._run = _Run(program, list(inputs), clock.thread_time() + seconds, tapped=True)
+        self.update({name: list(_counted(rows)) for name, rows in inputs.items()})
+
+    def update(self, changes: Changes) -> None:
+        """Change the inputs: of each, rows with what their counts grow by."""
+        changed = self._run.advance(changes)
+        if clock.thread_time() >= self._run.end:
+            raise ConfigurationError(
+                f"why: the program was not over, so that why a row is there was not found out in {self._seconds:g} s"
+            )
+        if changed is None:
+            raise ConfigurationError("why: the program fails over these rows")
+        self._run.end = math.inf
+        for rows, news in ((self._result, changed), *((self._rows[name], news) for name, news in changes.items())):
+            for row, diff in news:
+                count = rows.pop(row, 0) + diff
+                if count:
+                    rows[row] = count
+
+    def why(self, row: Record, *, seconds: float = math.inf) -> Provenance:
+        """Return rows of the inputs over which the result has ``row``, and none of which can go: see ``why``."""
+        if not self.has(row):
+            raise ConfigurationError(f"why: the result has no row {brief(row)}")
+        return provenance_of(self._program, self.nears(row), row, seconds)
+
+    def nears(self, row: Record) -> Iterator[Mapping[str, Rows]]:
+        """Yield rows that ``row`` is likely to follow from, ever more, up to all."""
+        for wide in (False, True):
+            leaves = origins(self._run.result, row, wide=wide)
+            each = {name: self._rows[name].keys() & leaves.get(sent, {}) for sent, name in self._run.inputs.items()}
+            yield {name: {row: self._rows[name][row] for row in rows} for name, rows in each.items()}
+        yield self._rows
+
+    def follow(self, row: Record) -> Followed:
+        """Return the answer for a row, kept right while the inputs change."""
+        return Followed(self, row)
+
+    def holds(self, provenance: Provenance) -> bool:
+        """Return whether an answer is right now: whether all of its rows are there, and the row."""
+        there = (self._rows[name].get(row) == count for name, rows in provenance.inputs.items() for row, count in rows.items())
+        return self.has(provenance.row) and all(there)
+
+    def has(self, row: Record) -> bool:
+        """Return whether the result has a row."""
+        return self._result.get(row, 0) > 0
+
+
+class Followed:
+    """Why a row is there, as long as it is."""
+
+    def __init__(self, explainer: Explainer, row: Record) -> None:
+        self._explainer, self.row = explainer, row
+        self._provenance: Provenance | None = None
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The answer over the inputs as they are now: another one where its rows have gone, ``None`` where the row has."""
+        explainer = self._explainer
+        if self._provenance is None or not explainer.holds(self._provenance):
+            self._provenance = explainer.why(self.row) if explainer.has(self.row) else None
+        return self._provenance
+
+
+def provenance_of(program: Program, nears: Iterable[Mapping[str, Rows]], row: Record, seconds: float = math.inf) -> Provenance:
+    """Return what ``why`` does, of the rows of the first of ``nears`` over which the result has ``row``."""
+    end = clock.thread_time() + seconds
+    for near in nears:
+        items = [(name, each, count) for name, rows in near.items() for each, count in _counted(rows) if count]
+        search, chosen = _Search(program, items, list(near), row, seconds, end), list(range(len(items)))
+        if search.holds(chosen):
+            break
+    else:
+        raise ConfigurationError(f"why: the result has no row {brief(row)}")
+    chosen = search.shrunk(chosen)
     search.begin()
     if not search.holds(chosen):
         raise ConfigurationError(
@@ -94,11 +175,9 @@ def provenance_of(
     result: dict[str, dict[Record, int]] = {}
     for name, each, count in (items[number] for number in chosen):
         result.setdefault(name, {})[each] = count
-    return Provenance(row, result)
-
-
-def _items(inputs: Mapping[str, Rows]) -> list[_Item]:
-    return [(name, each, count) for name, rows in inputs.items() for each, count in _counted(rows) if count]
+    run = _Run(program, list(near), math.inf, tapped=True)
+    run.advance({name: list(rows.items()) for name, rows in result.items()})
+    return Provenance(row, result, steps(run.result, row))
 
 
 def _counted(rows: Rows) -> Iterable[tuple[object, int]]:
@@ -107,55 +186,51 @@ def _counted(rows: Rows) -> Iterable[tuple[object, int]]:
     return Counter(rows).items()
 
 
-def _advance(program: Callable[..., Collection[int]], names: Iterable[str], end: float) -> Advance:
-    worker, arrived = Worker(), list[Update]()
-    with worker.dataflow(int) as scope:
-        opened = {name: new_collection(scope, name=name) for name in names}
-        result = program(**{name: collection for name, (_, collection) in opened.items()})
-        probe = result.inspect_batch(lambda time, batch: arrived.extend(batch)).probe()
-    sessions = {name: session for name, (session, _) in opened.items()}
-    epoch = 0
+class _Run:
+    """A program on a worker of its own, over inputs that have no rows at first."""
 
-    def advance(changes: Changes) -> list[Update] | None:
-        nonlocal epoch
-        epoch += 1
-        for name, session in sessions.items():
+    def __init__(self, program: Program, names: Sequence[str], end: float, *, tapped: bool = False) -> None:
+        self._worker, self._arrived, self._epoch, self.end = Worker(), list[Update](), 0, end
+        with self._worker.dataflow(int) as scope:
+            opened = {name: new_collection(scope, name=name) for name in names}
+            result = program(**{name: collection for name, (_, collection) in opened.items()})
+            self._probe = result.inspect_batch(lambda time, batch: self._arrived.extend(batch)).probe()
+        self._sessions = {name: session for name, (session, _) in opened.items()}
+        if tapped:
+            sent_by = Derivations(scope).sent_by
+            (self.result,) = sent_by(scope.subgraph, result.stream.source)
+            streams = {name: rows.stream for name, (_, rows) in opened.items()}
+            self.inputs = {sent: name for name, each in streams.items() for sent in sent_by(scope.subgraph, each.source)}
+
+    def advance(self, changes: Changes) -> list[Update] | None:
+        """Compute an epoch, and return what it changes; ``None`` where it fails, and is over."""
+        self._epoch += 1
+        for name, session in self._sessions.items():
             session.update_batch(list(changes.get(name, ())))
-            session.advance_to(epoch)
+            session.advance_to(self._epoch)
         try:
-            worker.step_while(lambda: probe.less_than(epoch) and clock.thread_time() < end)
+            self._worker.step_while(lambda: self._probe.less_than(self._epoch) and clock.thread_time() < self.end)
         except OutOfMemoryError:
             raise
         except OperatorError:
             return None
-        changed, arrived[:] = arrived[:], []
+        changed, self._arrived[:] = self._arrived[:], []
         return changed
-
-    return advance
-
-
-def _values(row: object) -> Iterator[object]:
-    """Yield what a row is made of, by which it may meet others."""
-    if isinstance(row, Mapping):
-        row = tuple(row.values())
-    if isinstance(row, tuple | list):
-        for each in row:
-            yield from _values(each)
-    elif row is not None and not isinstance(row, bool):
-        yield row
 
 
 class _Search:
     """Runs a program over some of the ``items``, by their numbers."""
 
-    def __init__(self, start: Start, items: Sequence[_Item], row: object, seconds: float) -> None:
-        self._start, self._items, self._row = start, items, row
-        self._seconds, self._end = seconds, clock.thread_time() + seconds
+    def __init__(
+        self, program: Program, items: Sequence[_Item], names: Sequence[str], row: Record, seconds: float, end: float
+    ) -> None:
+        self._program, self._items, self._names, self._row = program, items, names, row
+        self._seconds, self._end = seconds, end
         self.begin()
 
     def begin(self) -> None:
         """Begin the program anew."""
-        self._run: Advance = self._start(self._end)
+        self._run = _Run(self._program, self._names, self._end)
         self._count = 0
         self._there: set[int] = set()
 
@@ -167,7 +242,7 @@ class _Search:
             for number in each:
                 name, row, count = self._items[number]
                 changes.setdefault(name, []).append((row, sign * count))
-        changed = self._run(changes)
+        changed = self._run.advance(changes)
         if clock.thread_time() >= self._end:
             raise ConfigurationError(f"why {brief(self._row)} is there was not found out in {self._seconds:g} s")
         if changed is None:
@@ -176,37 +251,6 @@ class _Search:
         self._count += sum(diff for row, diff in changed if row == self._row)
         self._there = wanted
         return self._count > 0
-
-    def grown(self) -> list[int]:
-        """Return items over which the result has the row: those that share values with it, then with these, and so on."""
-        with_value: dict[object, list[int]] = {}
-        for number, (_, row, _) in enumerate(self._items):
-            for value in set(_values(row)):
-                with_value.setdefault(value, []).append(number)
-        sizes = Counter(name for name, _, _ in self._items)
-        small = [number for number, (name, _, _) in enumerate(self._items) if sizes[name] <= _FEW]
-        chosen: dict[int, None] = {}
-        values, done, shared = set(_values(self._row)), set[object](), _SHARED
-        while len(chosen) < len(self._items):
-            near = {value for value in values - done if len(with_value.get(value, ())) <= shared}
-            new = [number for value in near for number in with_value.get(value, ()) if number not in chosen]
-            done |= near
-            if len(chosen) > _MANY:
-                new += small
-                small = []
-            if not new and values == done:
-                break
-            if not new:
-                shared *= _SHARED
-                continue
-            chosen |= dict.fromkeys(new)
-            values.update(value for number in new for value in _values(self._items[number][1]))
-            if self.holds(chosen):
-                return list(chosen)
-        everything = [*chosen, *(number for number in range(len(self._items)) if number not in chosen)]
-        if not self.holds(everything):
-            raise ConfigurationError(f"why: the result has no row {brief(self._row)}")
-        return everything
 
     def shrunk(self, chosen: list[int]) -> list[int]:
         """Return what is left of ``chosen`` when no item can go: halves are tried first, then ever smaller pieces."""

@@ -296,7 +296,10 @@ class Endpoints:
             table: [[row_object(definitions[table].columns, row), count] for row, count in rows.items()]
             for table, rows in provenance.inputs.items()
         }
-        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs, "text": str(provenance)}
+        lines = () if provenance.steps is None else provenance.steps.lines()
+        steps = [{"depth": depth, "operator": each.operator, "round": each.round, "text": each.line} for depth, each in lines]
+        text = f"{provenance}\n\n{provenance.steps}"
+        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs, "steps": steps, "text": text}
 
     def _dropped(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
         _, columns, where = self._subject(name, parameters)

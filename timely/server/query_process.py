@@ -27,12 +27,12 @@ import pyarrow as pa
 from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
 from timely.differential.tables.why_not import ViewRows
-from timely.differential.why_provenance import Advance, provenance_of
-from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, SqlError, TimelyError, ViewError, error_text
+from timely.differential.why_provenance import Explainer, provenance_of
+from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
 from timely.server.contents import Change, Row, RowCondition
-from timely.server.served_relations import Epoch, ServedRelation, ServedRelations, ViewBuild, apply, compute
+from timely.server.served_relations import ServedRelation, ServedRelations, ViewBuild
 
 try:
     import resource
@@ -299,28 +299,15 @@ class RowSearch(Work):
         rows = list(itertools.islice(candidates, 2))
         if len(rows) != 1:
             raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
-        relations.saves = False
-
-        def start(end: float) -> Advance:
-            new = {each: relations.new_relation(chosen[each].definition) for each in chosen}
-            times = itertools.count(relations.time + 1)
-
-            def advance(changes: Mapping[str, Sequence[Change]]) -> list[Change] | None:
-                epoch = Epoch({each: list(news) for each, news in changes.items()}, {})
-                compute(new, held.queries, epoch, math.inf)
-                if any(each.failed is OutOfMemoryError for each in new.values()):
-                    raise MemoryError  # which says nothing of the row
-                if any(epoch.errors.values()):
-                    return None
-                apply(new, next(times), epoch)
-                return epoch.changes.get(name.lower(), [])
-
-            return advance
-
-        tables = {each: rows for each, rows in held.rows.items() if each not in held.queries}
         view = name.lower()
-        near = held.origins(view, {rows[0]: 1}) if view in held.queries and rows[0] in contents.rows else None
-        self.started = provenance_of(start, tables, rows[0], math.inf, near)
+        tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
+        near = held.origins(view, {rows[0]: 1}) if view in held.queries else {view: {rows[0]: tables[view].get(rows[0], 0)}}
+        nears = Explainer(held.program(view), tables).nears(rows[0]) if near is None else (near, tables)
+        provenance = provenance_of(held.program(view), nears, rows[0])
+        if near is not None and view in held.queries:  # its operators are those of the query
+            few = attrs.evolve(held, rows={**held.rows, **{each: provenance.inputs.get(each, {}) for each in tables}})
+            provenance = attrs.evolve(provenance, steps=few.steps(view, {rows[0]: 1}))
+        self.started = provenance
 
 
 class QueryComputation:

@@ -24,6 +24,13 @@ class JoinResult(NamedTuple):
     rows: Callable[[Array, Any, Any, int], Container] | None = None
 
 
+class Pairing(NamedTuple):
+    """What a join makes of a pair, for whoever asks why a record is there, and whether records of each side are pairs or keys."""
+
+    collect: Callable[[list[Update], Any, Any, Any, Diff], None]
+    pairs: tuple[bool, bool]
+
+
 def _collect_pair(results: list[Update], key: object, left: object, right: object, diff: Diff) -> None:
     results.append(((key, (left, right)), diff))
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, Messages, describe_shared
 from timely.differential.operators.due_times import due_in
-from timely.differential.operators.join_results import JoinResult
+from timely.differential.operators.join_results import JoinResult, Pairing
 from timely.differential.trace.deltas import Delta, Row
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import guarded
@@ -236,6 +236,7 @@ def join_arrangements(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_collection()
         join = _Join(info, left, right, result)
+        info.state.function = Pairing(result.collect, (left.index.pairs, right.index.pairs))
         route = key_route(left.index.key)
         load = partial(join.load, capability=capabilities[0])
         register_keyed_state(info, join.save, load, lambda item: route(item.key))

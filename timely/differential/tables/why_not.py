@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
+from timely.differential.collections import Collection
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in, substituted
+from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.tables.names.queries import planned, query_of
 from timely.differential.tables.names.refusals import position_of, written
@@ -16,9 +18,11 @@ from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functi
 from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.tables.operators.window_functions import WindowCall
 from timely.differential.tables.plan import nodes
+from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.candidates import Candidates, Rows, among, candidates, rejects_nulls, unfulfilled
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in
 from timely.differential.tables.values.kinds import Column
+from timely.differential.why_derivations import Derivation
 from timely.errors import ConfigurationError, brief
 
 _FEW: Final = 5
@@ -96,6 +100,25 @@ class ViewRows:
                 origins.setdefault(name, {}).update(each)
         return origins
 
+    def steps(self, view: str, rows: Rows) -> Derivation:
+        """Return how the operators of queries make rows of a view."""
+        plan = self._plan(view)
+        conditions = [among(ref, {row[place] for row in rows}) for place, ref in enumerate(plan.columns)]
+        return _Names(self, view, plan).step(candidates(plan, conditions, self.rows))
+
+    def program(self, view: str) -> Callable[..., Collection[Any, Row]]:
+        """Return the program that makes a view of the tables, by way of others."""
+
+        def program(**tables: Collection[Any, Row]) -> Collection[Any, Row]:
+            relations = {name: Relation(rows, self.columns[name]) for name, rows in tables.items()}
+            for name in self.queries:
+                plan = self._plan(name)
+                rows = build(plan, next(iter(tables.values())).scope, relations).collection
+                relations[name] = Relation(rows, self.columns[name])
+            return relations[view].collection
+
+        return program
+
     def _plan(self, view: str) -> QueryPlan:
         if view not in self._plans:
             self._plans[view] = planned(query_of(self.queries[view]), self.columns, self.functions).plan
@@ -157,6 +180,17 @@ class _Names:
     def _all(self, conditions: Sequence[Expr]) -> str:
         return " and ".join(map(self.text, conditions)) or "any value"
 
+    def step(self, chosen: Candidates) -> Derivation:
+        """Return how rows are made."""
+        plan = chosen.plan
+        if isinstance(plan, nodes.TableScan) and plan.table in self._views.queries:
+            return self._views.steps(plan.table, chosen.rows)
+        inputs = tuple(map(self.step, chosen.inputs))
+        if isinstance(plan, nodes.Project) and all(isinstance(part, Ref) for part in plan.expressions):
+            return inputs[0]
+        at = next((f"{written(part.at)}{position_of(part.at)}" for part in plan.expressions if part.at is not None), "")
+        return Derivation(_operator(plan), at, tuple(chosen.rows), (), inputs)
+
     # -- drops -----------------------------------------------------------------------------------------------------
 
     def drops(self, chosen: Candidates) -> Iterator[Drop]:
@@ -186,21 +220,11 @@ class _Names:
         asked: Sequence[Expr] = (
             plan.expressions if isinstance(plan, nodes.JoinRows | nodes.Mark | nodes.AsOf) else chosen.conditions
         )
-        operator, reason = _DROPS.get(type(plan), (type(plan).__name__, "no row with {}"))
+        operator, reason = _operator(plan), _REASONS.get(type(plan), "no row where {}")
         if isinstance(plan, nodes.FilterRows):
-            below = plan.input
-            while isinstance(below, nodes.Project | nodes.FilterRows):
-                below = below.input
-            operator = {nodes.GroupRows: "HAVING", nodes.Windows: "QUALIFY"}.get(type(below), operator)
             asked = unfulfilled(plan.conditions, plan.input.columns, next(iter(shown.rows)))[:1]
-        elif isinstance(plan, nodes.TableScan):
-            operator = f"table {plan.table.partition(chr(0))[0]}"
         elif isinstance(plan, nodes.Mark) and plan.negated:
-            operator, reason = "NOT EXISTS or NOT IN", "a row is there where {}"
-        elif isinstance(plan, nodes.SetOperation):
-            operator = plan.operation.upper()
-        elif isinstance(plan, nodes.Windows) and plan.most is not None:
-            operator = "QUALIFY"
+            reason = "a row is there where {}"
         if chosen.made and plan.inputs and not chosen.rows:
             readable = set[int]().union(*map(nodes.ids, plan.inputs))
             own = [part for part in chosen.conditions if ids_in(part) <= readable]
@@ -211,21 +235,49 @@ class _Names:
         return Drop(operator, reason.format(self._all(asked)) + place, columns, tuple(shown.rows)[:_FEW], self._view)
 
 
-_DROPS: Final[dict[type[QueryPlan], tuple[str, str]]] = {
-    nodes.FilterRows: ("filter", "it is not true that {}"),
-    nodes.TableScan: ("table", "no row where {}"),
-    nodes.ConstantRows: ("VALUES", "no row where {}"),
-    nodes.JoinRows: ("join", "no pair where {}"),
-    nodes.AsOf: ("as-of join", "no pair where {}"),
-    nodes.Mark: ("EXISTS or IN", "no row where {}"),
-    nodes.GroupRows: ("group", "no group where {}"),
-    nodes.TopK: ("LIMIT", "no first row where {}"),
-    nodes.Windows: ("window functions", "no row where {}"),
-    nodes.SetOperation: ("", "no row where {}"),
-    nodes.Unnest: ("unnest", "no element where {}"),
-    nodes.ByNow: ("now()", "no row at this moment where {}"),
-    nodes.LoopRows: ("recursive query", "no round makes a row where {}"),
+_REASONS: Final[dict[type[QueryPlan], str]] = {
+    nodes.FilterRows: "it is not true that {}",
+    nodes.JoinRows: "no pair where {}",
+    nodes.AsOf: "no pair where {}",
+    nodes.GroupRows: "no group where {}",
+    nodes.TopK: "no first row where {}",
+    nodes.ByNow: "no row at this moment where {}",
+    nodes.LoopRows: "no round makes a row where {}",
 }
+
+_OPERATORS: Final[dict[type[QueryPlan], str]] = {
+    nodes.Project: "select",
+    nodes.FilterRows: "filter",
+    nodes.ConstantRows: "VALUES",
+    nodes.JoinRows: "join",
+    nodes.AsOf: "as-of join",
+    nodes.Mark: "EXISTS or IN",
+    nodes.GroupRows: "group",
+    nodes.DistinctRows: "distinct",
+    nodes.TopK: "LIMIT",
+    nodes.Windows: "window functions",
+    nodes.Unnest: "unnest",
+    nodes.ByNow: "now()",
+    nodes.LoopRows: "recursive query",
+}
+
+
+def _operator(plan: QueryPlan) -> str:
+    """Return what a query calls a node of its plan."""
+    if isinstance(plan, nodes.TableScan):
+        return f"table {plan.table.partition(chr(0))[0]}"
+    if isinstance(plan, nodes.SetOperation):
+        return plan.operation.upper()
+    if isinstance(plan, nodes.FilterRows):
+        below = plan.input
+        while isinstance(below, nodes.Project | nodes.FilterRows):
+            below = below.input
+        return {nodes.GroupRows: "HAVING", nodes.Windows: "QUALIFY"}.get(type(below), "filter")
+    if isinstance(plan, nodes.Windows) and plan.most is not None:
+        return "QUALIFY"
+    if isinstance(plan, nodes.Mark) and plan.negated:
+        return "NOT EXISTS or NOT IN"
+    return _OPERATORS.get(type(plan), type(plan).__name__)
 
 
 def _needed(chosen: Candidates) -> Sequence[Candidates]:

@@ -30,6 +30,7 @@ def linear(
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
         info.declare_collection()
+        info.state.function = rows
 
         def change(updates: Container) -> Container:
             if columns is None or not is_columns(updates):

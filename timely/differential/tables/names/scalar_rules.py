@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,6 +15,7 @@ from timely.differential.tables.names.dialect import WRITTEN
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope, TableRows
 from timely.differential.tables.names.reader import identifier, listed, name_in, read
 from timely.differential.tables.names.refusals import refusal
+from timely.differential.tables.operators.aggregations import ADVICE
 from timely.differential.tables.operators.grouping_sets import GroupingCall
 from timely.differential.tables.plan.nodes import free
 from timely.differential.tables.values import moment_functions as moments
@@ -444,36 +444,13 @@ def _operator(name: str, *names: str) -> Rule:
 _VOLATILE: Final = ("now", "today", "random", "uuid", "gen_random_uuid", "get_current_time", "get_current_timestamp", "nextval")
 
 
-ADVICE: Final[dict[str, str]] = {
-    "age": ": date_diff and date_sub count the days, months or years between moments",
-    "approx_count_distinct": ": count(DISTINCT ...) is exact, and costs little here",
-    "approx_quantile": ": quantile_cont is exact",
-    "approx_top_k": ": group by the value, and take the first rows by count(*)",
-    "hash": ": md5 and sha256 are the same in each version",
-    "histogram": ": group by the value, and count(*)",
-    "json_structure": ": cast the JSON to the STRUCT that it is",
-    "json_transform": ": cast the JSON to the STRUCT that it is",
-    "list_apply": ": join the rows of UNNEST, and aggregate them with list(x ORDER BY ...)",
-    "list_distinct": ": aggregate the rows of UNNEST with list(DISTINCT x ORDER BY x)",
-    "list_filter": ": join the rows of UNNEST, and aggregate them with list(x ORDER BY ...)",
-    "list_reduce": ": aggregate the rows of UNNEST",
-    "list_transform": ": join the rows of UNNEST, and aggregate them with list(x ORDER BY ...)",
-    "product": ": exp(sum(ln(x))) of numbers above 0 is rounded",
-    "regexp_split_to_table": ": select unnest(regexp_split_to_array(text, pattern))",
-    "reservoir_quantile": ": quantile_cont is exact",
-    "typeof": ": the schema of the view has its types",
-}
-"""What to write instead of functions of DuckDB that are not here; the page of refusals shows it."""
-
-
 def _advice(node: exp.Expr) -> str:
     volatile = isinstance(node, exp.Anonymous) and str(node.this).lower() in _VOLATILE
     if volatile or node.key.startswith("current") or isinstance(node, exp.Rand | exp.Uuid):
         return ": its value changes while the data does not, so no view can keep it"
     if isinstance(node, exp.Anonymous):
         name = str(node.this).lower()
-        near = [f", as {one} is one" for one in difflib.get_close_matches(name, filter(str.isidentifier, FUNCTIONS), 1)]
-        return ADVICE.get(name) or f": there is no function {name} here{''.join(near)}"
+        return ADVICE.get(name, f": there is no function {name} here")
     if isinstance(node, exp.Unnest):
         return ": UNNEST stands in FROM, or among the selected columns"
     if isinstance(node, exp.Parameter | exp.Placeholder):
