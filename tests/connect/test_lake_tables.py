@@ -222,7 +222,8 @@ def test_what_is_lost_is_an_error(lake: Any) -> None:
     [
         ([(("a", 1, "y"), 1)], "does not have the rows that it was given: it should have 0 rows of 1 keys, and has 1"),
         ([(("a", 2, "y"), -1)], "it should have 1 rows of 1 keys, and has 0"),
-        ([(("b", "one", "y"), 1)], "one"),
+        ([(("b", "one", "y"), 1)], "n is int64, and 'one' came"),
+        ([(("b", 1.5, "y"), 1)], "n is int64, and 1.5 came"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused(lake: Any, changes: list[Change], text: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from timely.connect.keyed_rows import check_key, keyed
 from timely.connect.protocols import Change, ReadBatch, check_history
-from timely.connect.record_values import avro_reader, json_reader, json_text, value_reader
+from timely.connect.record_values import avro_reader, json_reader, json_text, typed_array
 from timely.dataflow import declared_schema
 from timely.errors import ConnectorError, error_text, require_package
 
@@ -76,7 +76,6 @@ class KafkaSource:
         self.bounded = bounded
         self._topic = topic
         self._brokers = brokers
-        self._readers = [(field.name, value_reader(field, f"source {self.name!r}")) for field in self.schema]
         self._decode = json_reader(self.schema) if registry is None else avro_reader(registry, topic)
         self._own = [(name, read) for name, read in _OF_RECORD.items() if name in self.schema.names]
         self._client: Any = None
@@ -109,17 +108,17 @@ class KafkaSource:
             arrived = self._arrived[number]
             if not arrived:
                 self._fetch(consumer, rows)
-        batch: list[Any] = []
+        messages: list[Any] = []
         over = False
-        while arrived and len(batch) < rows:
+        while arrived and len(messages) < rows:
             message = arrived.popleft()
             over = message.error() is not None  # the end of the partition, behind what it has
             if not over:
-                batch.append(self._record(message))
+                messages.append(message)
             self._next[number] = max(begin, message.offset() + (not over))
         _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)
         lag = end - self._next[number] if end >= 0 else None  # before it is known
-        return ReadBatch(batch, self._next[number], self.bounded and over, lag)
+        return ReadBatch(self._batch(messages), self._next[number], self.bounded and over, lag)
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
         """Nothing: the broker keeps records as long as the topic says."""
@@ -164,29 +163,41 @@ class KafkaSource:
             else:
                 raise ConnectorError(f"source {self.name!r}: topic {self._topic}: {error}")
 
-    def _record(self, message: Any) -> Any:
-        key, value = message.key(), message.value()
-        if (key if self.keyed else value) is None:
-            missing = "key" if self.keyed else "value: keyed=True takes tombstones"
-            raise ConnectorError(f"{self._place(message)}: the record has no {missing}")
-        if value is None:
-            return key, None
+    def _batch(self, messages: Sequence[Any]) -> Any:
+        """Return records as Arrow rows; of a topic with keys as pairs of a key and a row, ``None`` for a tombstone."""
+        if not messages:
+            return ()
         try:
-            fields = self._decode(value)
-            if self._debezium:
-                fields = fields.get("payload", fields)["after"]
-                if fields is None:
-                    return key, None
-            for name, read_record in self._own:
-                fields[name] = read_record(message)
-            row = tuple([read(fields.get(name)) for name, read in self._readers])
-        except Exception as error:  # of the registry, too
-            columns = ", ".join(self.schema.names)
-            raise ConnectorError(f"{self._place(message)}: its value is not read as {columns}: {error}") from error
-        return (key, row) if self.keyed else (row, 1)
+            records = [self._fields(message) for message in messages]
+            fields = [each for each in records if each is not None]
+            arrays = [typed_array([each.get(field.name) for each in fields], field) for field in self.schema]
+        except Exception as error:
+            if len(messages) > 1:
+                for message in messages:
+                    self._batch([message])  # which raises for one of them
+            message = messages[0]
+            raise ConnectorError(
+                f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}: its value is"
+                f" not read as {', '.join(self.schema.names)}: {error}"
+            ) from error
+        if not self.keyed:
+            return pa.record_batch(arrays, schema=self.schema)
+        rows = zip(*(array.to_pylist() for array in arrays))
+        return [(message.key(), None if each is None else next(rows)) for message, each in zip(messages, records)]
 
-    def _place(self, message: Any) -> str:
-        return f"source {self.name!r}: partition {message.partition()} of {self._topic}, offset {message.offset()}"
+    def _fields(self, message: Any) -> Any:
+        """Return the values of a record by their names."""
+        value = message.value()
+        if (message.key() if self.keyed else value) is None:
+            raise ValueError(f"the record has no {'key' if self.keyed else 'value: keyed=True takes tombstones'}")
+        if value is None:
+            return None
+        fields = self._decode(value)
+        if self._debezium:
+            fields = fields.get("payload", fields)["after"]
+        for name, read_record in self._own if fields is not None else ():
+            fields[name] = read_record(message)
+        return fields
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[Any]:
@@ -278,14 +289,14 @@ class KafkaSink:
 
     def _last(self) -> tuple[str, int | None]:
         """Return the history and the epoch of the last commit."""
-        source = KafkaSource(self._brokers, EPOCHS, "_key string, history string, epoch long", bounded=True, name=self.name)
+        source = KafkaSource(self._brokers, EPOCHS, "history string, epoch long", keyed=True, bounded=True, name=self.name)
         last: tuple[str, int | None] = ("", None)
         try:
             partition = source.partitions()[0]
             place, over, waited = source.start(partition), False, monotonic() + _PATIENCE
             while not over:
                 batch, place, over, _ = source.read(partition, place, 1000)
-                last = next(((history, epoch) for (key, history, epoch), _ in reversed(batch) if key == self.name), last)
+                last = next((row for key, row in reversed(batch) if key == self.name.encode()), last)
                 if monotonic() > waited:
                     raise ConnectorError(f"sink {self.name!r}: topic {EPOCHS} is not read in {_PATIENCE:.0f} seconds")
         finally:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from timely.connect.keyed_rows import KeyedTable, RowsByKey
 from timely.connect.protocols import Change, ReadBatch
+from timely.connect.record_values import typed_array
 from timely.errors import ConnectorError, error_text
 
 _TRIES: Final = 10
@@ -167,7 +168,7 @@ class LakeSink(KeyedTable):
 
     def _arrow(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         fields = [self._schema.field(column) for column in columns]
-        arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(fields)]
+        arrays = [typed_array([row[place] for row in rows], field) for place, field in enumerate(fields)]
         return pa.table(arrays, schema=pa.schema(fields))
 
     def _claim(self, table: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -19,41 +19,37 @@ def _same(value: Any) -> Any:
 
 _READERS: Final[list[tuple[Callable[[pa.DataType], bool], dict[type, Callable[[Any], Any]]]]] = [
     (pa.types.is_integer, {int: _same}),
-    (pa.types.is_string, {str: _same}),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), {str: _same}),
     (pa.types.is_boolean, {bool: _same}),
     (pa.types.is_floating, {float: _same, int: float, Decimal: float}),
     (pa.types.is_decimal, {Decimal: _same, int: Decimal, str: Decimal, float: lambda value: Decimal(repr(value))}),
     (pa.types.is_date, {str: datetime.date.fromisoformat, datetime.date: _same}),
     (pa.types.is_timestamp, {str: datetime.datetime.fromisoformat, datetime.datetime: _same}),
-    (pa.types.is_binary, {bytes: _same}),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), {bytes: _same}),
+    (pa.types.is_time, {datetime.time: _same}),
 ]
 """What makes a value of a type of those that JSON and Avro have for it."""
 
+_NONE: Final = type(None)
 
-def value_reader(field: pa.Field, place: str) -> Callable[[Any], Any]:
-    """Return what reads a value of a column, and raises ``TypeError`` or ``ValueError`` for others.
 
-    >>> value_reader(pa.field("day", pa.date32()), "")("2024-02-29")
-    datetime.date(2024, 2, 29)
+def typed_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    """Return values as a column; ``TypeError`` or ``ValueError`` where one is of another type, out of range, or missing.
+
+    >>> typed_array(["2024-02-29", None], pa.field("day", pa.date32())).to_pylist()
+    [datetime.date(2024, 2, 29), None]
+    >>> typed_array([1, 1.5], pa.field("n", pa.int64()))
+    Traceback (most recent call last):
+    TypeError: n is int64, and 1.5 came
     """
-    readers = next((readers for test, readers in _READERS if test(field.type)), None)
-    if readers is None:
-        raise ConnectorError(f"{place}: column {field.name!r} is {field.type}, which records are not read as: declare a text")
-    limits = None
-    if pa.types.is_integer(field.type):
-        signed = pa.types.is_signed_integer(field.type)
-        bits = field.type.bit_width - signed
-        limits = range(-signed << bits, 1 << bits)
-
-    def read(value: Any) -> Any:
-        if value is None and field.nullable:
-            return None
-        reader = readers.get(type(value))
-        if reader is None or (limits is not None and value not in limits):
-            raise TypeError(f"{field.name} is {field.type}, and {brief(value)} came")
-        return reader(value)
-
-    return read
+    readers = next((readers for test, readers in _READERS if test(field.type)), {})
+    kinds = set(map(type, values))
+    if kinds - readers.keys() - ({_NONE} if field.nullable else set()):
+        other = next(value for value in values if type(value) not in readers and not (value is None and field.nullable))
+        raise TypeError(f"{field.name} is {field.type}, and {brief(other)} came")
+    if any(readers[kind] is not _same for kind in kinds - {_NONE}):
+        values = [None if value is None else readers[type(value)](value) for value in values]
+    return pa.array(values, field.type)
 
 
 def avro_reader(registry: Mapping[str, Any], topic: str) -> Callable[[bytes], Any]:
@@ -70,8 +66,16 @@ def avro_reader(registry: Mapping[str, Any], topic: str) -> Callable[[bytes], An
 def json_reader(schema: pa.Schema) -> Callable[[bytes], Any]:
     """Return what reads JSON; where a column is a decimal, no digit of a number is lost."""
     exact = any(pa.types.is_decimal(field.type) for field in schema)
-    decode = json.JSONDecoder(parse_float=Decimal if exact else None).decode
-    return lambda value: decode(value.decode())
+    decode = json.JSONDecoder(parse_float=Decimal if exact else None).raw_decode
+
+    def read(value: bytes) -> Any:
+        text = value.decode().strip()
+        document, end = decode(text)
+        if end != len(text):
+            raise ValueError(f"{brief(text[end:])} follows")
+        return document
+
+    return read
 
 
 def json_text(value: Any) -> str:
