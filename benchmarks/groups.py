@@ -23,6 +23,7 @@ GROUPS: Final = {
     "differential": "loading cold, changes after 300 others; collector on",
     "state_on_disk": _FRESH,
     "recordings": _AGAIN,
+    "connectors": _FRESH,
     "views": "loading cold, changes warm; collector on",
     "nexmark": "cold; collector on",
     "two_workers": "warm: a first run that does not count; collector on",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import multiprocessing
 import random
 import shutil
@@ -11,11 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka
+import duckdb
 import pytest
 
 from tests.connect.postgres_server import PostgresServer
 from tests.server.client import ask
+from timely.connect import KafkaSource, ReadBatch
 from timely.errors import TimelyError
 from timely.server import Connectors, Limits, Views, ViewServer
 
@@ -25,6 +31,10 @@ _WORLD.set_forkserver_preload(["tests.connect.test_served"])
 FILES = """create source orders (customer varchar not null, price bigint) with (connector = 'files', path = '{0}/orders');
 create view totals as select customer, sum(price) as total, count(*) as n from orders group by customer;
 create sink out from totals with (connector = 'sqlite', path = '{0}/out.db', key = 'customer');"""
+
+TOPICS = """create source orders (customer varchar not null, price bigint) with (connector = 'kafka', brokers = '{0}');
+create view totals as select customer, sum(price) as total, count(*) as n from orders group by customer;
+create sink out from totals with (connector = 'kafka', brokers = '{0}', key = 'customer');"""
 
 TABLES = """create source orders (id bigint, customer int, price bigint), customers (id int, name varchar)
     with (connector = 'postgres', connection = '{0}', tables = 'public.orders, public.customers');
@@ -47,9 +57,8 @@ def serve(folder: Path, script: str, epochs: Connection) -> None:
 class Files:
     """Orders in files, and totals in SQLite."""
 
-    script = FILES
-
     def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.script = FILES.format(folder)
         self._folder = folder
         self._chance = chance
         self._expected: dict[str, tuple[int, int]] = {}
@@ -62,6 +71,9 @@ class Files:
         for customer, price in rows:
             total, n = self._expected.get(customer, (0, 0))
             self._expected[customer] = (total + price, n + 1)
+        self._put(rows)
+
+    def _put(self, rows: list[tuple[str, int]]) -> None:
         draft = self._folder / "orders" / "_draft"
         draft.write_text("customer,price\n" + "".join(f"{customer},{price}\n" for customer, price in rows))
         draft.rename(draft.with_name(f"{time.monotonic_ns()}.csv"))
@@ -73,12 +85,57 @@ class Files:
         return self._database.execute("select customer, total, n from out order by 1").fetchall()
 
 
+class FilesToDuckDB(Files):
+    """Orders in files, and totals in DuckDB."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        super().__init__(folder, chance)
+        self.script = self.script.replace("'sqlite'", "'duckdb'").replace("out.db", "out.duckdb")
+        self._run("create table out (customer text primary key, total bigint, n bigint)")
+
+    def _run(self, statement: str) -> list[Any]:
+        with duckdb.connect(str(self._folder / "out.duckdb")) as database:
+            return database.execute(statement).fetchall()
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        return self._run("select customer, total, n from out order by 1")
+
+
+class Topics(Files):
+    """Orders and totals in Kafka."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        super().__init__(folder, chance)
+        self._broker = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
+        [place] = self._broker.list_topics(timeout=20).brokers.values()
+        self._where = {"bootstrap.servers": f"{place.host}:{place.port}", "log_level": 0}
+        self.script = TOPICS.format(self._where["bootstrap.servers"])
+        self._producer = confluent_kafka.Producer(self._where)
+        for topic in ("orders", "out"):  # which makes it
+            self._producer.list_topics(topic, timeout=20)
+
+    def _put(self, rows: list[tuple[str, int]]) -> None:
+        for customer, price in rows:
+            self._producer.produce("orders", json.dumps({"customer": customer, "price": price}))
+        assert self._producer.flush(20) == 0
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        source = KafkaSource(self._where, "out", "customer string, total long, n long", keyed=True, bounded=True)
+        rows: dict[Any, Any] = {}
+        with contextlib.closing(source):
+            for partition in source.partitions():
+                read = ReadBatch([], source.start(partition))
+                while not read.over:
+                    read = source.read(partition, read.end, 1000)
+                    rows.update(read.batch)
+        return sorted(row for row in rows.values() if row is not None)
+
+
 class Tables:
     """Orders and totals in PostgreSQL."""
 
-    script = TABLES
-
     def __init__(self, server: PostgresServer, chance: random.Random) -> None:
+        self.script = TABLES.format(server.where)
         self._server = server
         self._chance = chance
         server(
@@ -101,11 +158,11 @@ class Tables:
         return sorted(self._server("select customer, total, n from out"))
 
 
-def check_kills(world: Files | Tables, folder: Path, script: str, kills: int, chance: random.Random) -> None:
+def check_kills(world: Files | Tables, folder: Path, kills: int, chance: random.Random) -> None:
     """Kill a server behind some epoch so often, then have it go on to the end; each epoch follows a change at the latest."""
     for _ in range(kills):
         ours, theirs = _WORLD.Pipe()
-        process = _WORLD.Process(target=serve, args=(folder, script, theirs), daemon=True)
+        process = _WORLD.Process(target=serve, args=(folder, world.script, theirs), daemon=True)
         process.start()
         theirs.close()
         for _ in range(chance.randint(1, 4)):
@@ -115,7 +172,7 @@ def check_kills(world: Files | Tables, folder: Path, script: str, kills: int, ch
         process.join()
         ours.close()
     with Views(data=folder / "data") as views:
-        views.apply_script(script)
+        views.apply_script(world.script)
         with Connectors(views, seconds=0.001) as connectors:
             wait(lambda: world.rows() == world.expected(), connectors)
 
@@ -131,16 +188,17 @@ def wait(condition: Callable[[], bool], connectors: Connectors) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.soak)])
-def test_files_and_sqlite_whatever_dies(kills: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", [Files, FilesToDuckDB, Topics])
+def test_sources_and_sinks_whatever_dies(kind: type[Files], kills: int, tmp_path: Path) -> None:
     chance = random.Random(kills)
-    check_kills(Files(tmp_path, chance), tmp_path, FILES.format(tmp_path), kills, chance)
+    check_kills(kind(tmp_path, chance), tmp_path, kills, chance)
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(200, marks=pytest.mark.soak)])
 def test_postgres_whatever_dies(kills: int, tmp_path: Path, postgres: PostgresServer) -> None:
     chance = random.Random(kills)
-    check_kills(Tables(postgres, chance), tmp_path, TABLES.format(postgres.where), kills, chance)
+    check_kills(Tables(postgres, chance), tmp_path, kills, chance)
 
 
 def test_columns_of_postgres_are_those_that_are_declared(tmp_path: Path, postgres: PostgresServer) -> None:
