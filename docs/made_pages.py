@@ -8,7 +8,9 @@ calls the functions here by their names.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -56,8 +58,8 @@ REFERENCE = (
 )
 """The packages of the reference, each after those whose names it has too: what several have is described at the first of them."""
 
-UNDRAWN = frozenset({"exactly_once", "recovery_after_a_kill", "graphs_on_spark", "streaming_components"})
-"""Examples whose dataflows run in other processes."""
+UNDRAWN = frozenset({"exactly_once", "recovery_after_a_kill", "graphs_on_spark", "streaming_components", "what_it_pulls_in"})
+"""Examples whose dataflows run in other processes, or are those of queries."""
 
 DRAW = """
 import runpy, sys
@@ -85,6 +87,17 @@ for number, drawn in enumerate(known[:3]):
 """
 
 
+MOTION = """
+<figure id="motion"><div></div><figcaption></figcaption><button type="button"></button></figure>
+
+*A view of SQL with a loop over 282,432 requirements: disk space by section, while packages of Debian come and go.
+[The program](examples/what_it_pulls_in.md)*
+
+<script src="img/view.js"></script>
+"""
+"""What the first page has below its first paragraph: a view in motion."""
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in PAGES.items()}
@@ -95,6 +108,13 @@ def on_files(files: Files, config: Any) -> Files:
         f"- [{example.stem}](examples/{example.stem}.md): {_summary(example)}\n" for example in examples
     )
     made |= {f"examples/{example.stem}.md": _example(example) for example in examples}
+    head, rest = made["index.md"].split("\n\n```python", 1)
+    made["index.md"] = f"{head}\n{MOTION}\n```python{rest}"
+    chart = ROOT / "timely" / "server" / "page"
+    scripts = [chart / "uplot.js", chart / "chart.js", ROOT / "docs" / "img" / "motion.js"]
+    view = f"const FRAMES = {json.dumps(_frames())};\n" + "\n".join(script.read_text(encoding="utf-8") for script in scripts)
+    files.append(File.generated(config, "img/view.js", content=view))
+    files.append(File.generated(config, "img/uplot.css", content=(chart / "uplot.css").read_text(encoding="utf-8")))
     for page, text in made.items():
         files.append(File.generated(config, page, content=_led(text, page) if page in PAGES else text))
     return files
@@ -103,6 +123,11 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
     """Lead links that leave the folder of the documents to the pages made of what they lead to."""
     return markdown if page.file.src_uri in PAGES else _led(markdown, f"docs/{page.file.src_uri}")
+
+
+def on_post_page(output: str, **given: Any) -> str:
+    """Name the dialog of the search, which the theme leaves without a name."""
+    return output.replace('<div class="md-search"', '<div class="md-search" aria-label="Search"')
 
 
 def _led(text: str, page: str) -> str:
@@ -190,6 +215,12 @@ def _defined(module: str, name: str) -> str:
                     if (alias.asname or alias.name) == name:
                         return _defined(source, alias.name)
     return f"{module}.{name}"
+
+
+def _frames() -> list[Any]:
+    """Return the steps of an example, and the rows of its view after each."""
+    program = runpy.run_path(str(ROOT / "examples" / "what_it_pulls_in.py"))
+    return list(program["steps"](program["debian"]()))
 
 
 def _summary(example: Path) -> str:

@@ -36,6 +36,9 @@ SEARCHED = (
     "flink",
     "networkx",
     "checkpoint",
+    "sum_by_key",
+    "exactly once",
+    "late data",
 )
 """Words that people search for: each is in the title of a page or section."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.script_server import ScriptServer
 from tests.support.spark_programs import SparkPrograms
-from timely.cli.debian import packages
+from timely.cli.debian import packages, requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -61,6 +61,27 @@ def test_circular_dependencies(run: Run) -> None:
     assert first == "58 circles; the largest:"
     assert circles[0] == "- libruby libruby3.1 rake ruby ruby-rubygems ruby-sdbm ruby3.1"
     assert [len(circle.split()) - 1 for circle in circles] == [7, 6, 5, 5]
+
+
+@pytest.mark.soak
+def test_what_it_pulls_in(run: Run) -> None:
+    required = defaultdict(list)
+    for package, name in zip(*requirements("depends").select(["package", "requires"]).to_pydict().values(), strict=True):
+        required[package].append(name)
+    sizes = dict(zip(*packages().select(["package", "installed_kib"]).to_pydict().values(), strict=True))
+    installed: set[str] = set()
+    for line in run("what_it_pulls_in"):
+        step, count, _, mib, *_ = line.replace(",", "").split()
+        installed ^= {step.removeprefix("-")}
+        reached, waiting = set(installed), list(installed)
+        while waiting:
+            more = set(required[waiting.pop()]) - reached
+            reached |= more
+            waiting += more
+        needed = [sizes[name] or 0 for name in reached if name in sizes]
+        assert int(count) == len(needed)
+        assert float(mib) == pytest.approx(sum(needed) / 1024, abs=0.06)
+    assert installed == {"supertuxkart"}
 
 
 def test_connected_components(run: Run) -> None:

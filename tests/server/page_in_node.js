@@ -25,7 +25,7 @@ globalThis.fetch = (path, options) => network(url + path.slice(1), options);
 
 let charted = null;
 const $ = id => document.getElementById(id), pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
-const lines = () => $("result").querySelector("tbody").children.map(tr => [tr.className, ...tr.children.map(td => td.textContent)]);
+const lines = () => $("rows").children.map(tr => [tr.className, ...tr.children.map(td => td.textContent)]);
 
 async function until(what, holds) {
   for (let n = 0; n < 500; n++) { if (holds()) return; await pause(0.02); }
@@ -35,7 +35,8 @@ async function until(what, holds) {
 async function run(sql) { $("sql").value = sql; $("run").onclick(); }
 
 (async () => {
-  (0, eval)(fs.readFileSync(page, "utf8").match(/<script>([^]*)<\/script>/)[1]);
+  const script = fs.readFileSync(page, "utf8").match(/<script>([^]*)<\/script>/)[1];
+  (0, eval)(fs.readFileSync(page.replace("page.html", "chart.js"), "utf8") + script);
   await until("views", () => $("views").textContent.includes("totals view, 2 rows"));
   if (large) {
     $("views").children[0].children[0].onclick();
@@ -52,7 +53,7 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("a change", () => JSON.stringify(lines().slice(0, 2)) === '[["","ada","42"],["came","bob","6"]]');
   await until("what went is gone", () => lines().length === 2);
   await until("one query", () => $("summary").textContent.includes("epoch 1, 1 query"));
-  $("result").querySelector("thead").children[0].children[1].onclick();
+  $("head").children[0].children[1].onclick();
   await until("order", () => lines()[0][1] === "bob");
   await run("select customer from totals order by total desc, customer limit 2");
   await until("the order of the query", () => $("title").textContent === "Result" && JSON.stringify(lines().map(each => each.slice(1))) === '[["ada"],["bob"]]');
@@ -67,7 +68,7 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("the first page again", () => lines().length === 500);
   $("views").children[2].children[0].onclick();
   await until("a view", () => $("title").textContent === "totals" && lines().length === 2);
-  $("result").querySelector("tbody").children[0].onclick();
+  $("rows").children[0].onclick();
   await until("why", () => $("why").textContent.startsWith("('ada', 42) follows from\n  orders: (1, 'ada', 30)\n  orders: (3, 'ada', 12)\n\n(('ada', 42),) by group"));
   $("missing").value = "customer = eve";
   $("missing").onchange();

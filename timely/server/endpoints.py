@@ -82,6 +82,7 @@ _HEADERS: Final = {
 _PAGE: Final = {
     "page.html": ("timely.server", "page/page.html", "text/html"),
     "page.css": ("timely.inspect", "page.css", "text/css"),
+    "chart.js": ("timely.server", "page/chart.js", "text/javascript"),
     "uplot.js": ("timely.server", "page/uplot.js", "text/javascript"),
     "uplot.css": ("timely.server", "page/uplot.css", "text/css"),
 }
