@@ -13,7 +13,7 @@ import pytest
 from tests.differential.beside_duckdb import register, typed
 from tests.differential.random_queries import Queries
 from tests.differential.sql_epochs import SCHEMAS, edge, line, order
-from tests.server.client import ask
+from tests.server.client import Event, Events, ask
 from timely.differential import Explainer, why
 from timely.errors import ConfigurationError, SqlError, ViewError
 from timely.server import Limits, Query, Views, ViewServer
@@ -221,3 +221,37 @@ def test_views_of_views_are_explained_by_rows_of_tables_over_http(monkeypatch: p
 
         monkeypatch.setattr(Query, "why", renamed)
         assert ask(server.port, "/views/by_place/why?place=Oslo").status == 503
+
+
+def test_an_answer_that_is_followed_changes_with_the_tables() -> None:
+    views = Views(Limits(query_seconds=20))
+    views.table("edges", "source long, target long", [(0, 1), (1, 2), (0, 3)])
+    views.view("reached", "with recursive r(node) as (select 0 union select target from edges join r on source = node) from r")
+
+    def change(changes: dict[tuple[int, int], int]) -> None:
+        views.commit({"edges": changes})
+
+    def edges(event: Event) -> list[tuple[int, int]]:
+        assert event.name == "why"
+        assert event.data["time"] == views.time
+        return sorted((row["source"], row["target"]) for row, _ in event.data["inputs"]["edges"])
+
+    events = {"Accept": "text/event-stream"}
+    with (
+        ViewServer(views) as server,
+        Events(server.port, "/views/reached/why?node=2", **events) as why_two,
+        Events(server.port, "/views/reached/why_not?node=2", **events) as why_not_two,
+    ):
+        assert edges(why_two.next()) == [(0, 1), (1, 2)]
+        assert "has such a row" in why_not_two.next().data["error"]
+        change({(5, 6): 1})  # which the answer does not need: nothing is sent
+        change({(3, 2): 1, (1, 2): -1})
+        assert edges(why_two.next()) == [(0, 3), (3, 2)]
+        change({(3, 2): -1})
+        assert "not none" in why_two.next().data["error"]
+        drops = why_not_two.next().data["drops"]
+        assert {drop["operator"] for drop in drops} == {"VALUES", "table edges"}
+        change({(6, 2): 1, (0, 6): 1})
+        assert edges(why_two.next()) == [(0, 6), (6, 2)]
+        views.run_script("drop view reached")
+        assert why_two.next().name == "dropped"

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from timely.differential.tables.names.statements import NAME, ConnectorDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
+from timely.differential.why_provenance import Provenance
 from timely.errors import (
     CompactedError,
     ConfigurationError,
@@ -283,14 +284,49 @@ class Endpoints:
 
     async def _why(self, request: web.Request) -> web.StreamResponse:
         assert self._loop is not None
-        name, parameters = _view(request), list(request.query.items())
-        answer = self._dropped if request.path.endswith("/why_not") else self._explained
-        with contextlib.closing(self._views.prepare("")) as search:
-            return web.json_response(await self._loop.run_in_executor(self._queries, answer, search, name, parameters))
+        answering = self._dropped if request.path.endswith("/why_not") else self._explained
+        name, searches = _view(request), list[Query]()
+        asked = partial(answering, searches, name, list(request.query.items()))
+        try:
+            if "text/event-stream" in request.headers.get("Accept", ""):
+                return await self._follow(request, name, _Batch(None, -1), self._reasons(asked, name), self._queries)
+            answer, _ = await self._loop.run_in_executor(self._queries, asked)
+            return web.json_response(answer)
+        finally:
+            for search in searches:  # where the client has gone, it is still under way
+                search.close()
 
-    def _explained(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
+    def _reasons(self, asked: Callable[[], tuple[dict[str, Any], Provenance | None]], name: str) -> Callable[[int], _Batch]:
+        """Return what returns an event when an answer is another one than that before."""
+        answer: dict[str, Any] = {}
+        provenance: Provenance | None = None
+
+        def following(time: int) -> _Batch:
+            nonlocal answer, provenance
+            now = self._views.time
+            if time == now or (provenance is not None and self._views.holds(name, provenance)):
+                return _Batch(None, now)
+            before = answer
+            try:
+                answer, provenance = asked()
+            except ConfigurationError as error:  # until there is one such row, or none
+                answer, provenance = {"error": str(error)}, None
+            return _Batch(None if answer == before else iter([event("why", {"time": now, **answer})]), now)
+
+        return following
+
+    @contextlib.contextmanager
+    def _search(self, searches: list[Query]) -> Iterator[Query]:
+        with contextlib.closing(self._views.prepare("")) as search:
+            searches[:] = [search]
+            yield search
+
+    def _explained(
+        self, searches: list[Query], name: str, parameters: list[tuple[str, str]]
+    ) -> tuple[dict[str, Any], Provenance | None]:
         definitions = self._views.catalog.definitions
-        provenance = search.why(name, self._subject(name, parameters).where)
+        with self._search(searches) as search:
+            provenance = search.why(name, self._subject(name, parameters).where)
         if self._views.catalog.definitions is not definitions:
             raise ViewError(f"why of {name}: tables or views have changed meanwhile: ask again")
         inputs = {
@@ -300,13 +336,17 @@ class Endpoints:
         lines = () if provenance.steps is None else provenance.steps.lines()
         steps = [{"depth": depth, "operator": each.operator, "round": each.round, "text": each.line} for depth, each in lines]
         text = f"{provenance}\n\n{provenance.steps}"
-        return {"row": row_object(definitions[name].columns, provenance.row), "inputs": inputs, "steps": steps, "text": text}
+        row = row_object(definitions[name].columns, provenance.row)
+        return {"row": row, "inputs": inputs, "steps": steps, "text": text}, provenance
 
-    def _dropped(self, search: Query, name: str, parameters: list[tuple[str, str]]) -> dict[str, Any]:
+    def _dropped(
+        self, searches: list[Query], name: str, parameters: list[tuple[str, str]]
+    ) -> tuple[dict[str, Any], Provenance | None]:
         _, columns, where = self._subject(name, parameters)
         if any(each.comparison != "eq" for each in where):
             raise ConfigurationError(f"why_not of {name} takes column=value, and no ranges")
-        absence = search.why_not(name, {columns[each.place].name: each.value for each in where})
+        with self._search(searches) as search:
+            absence = search.why_not(name, {columns[each.place].name: each.value for each in where})
         drops = [
             {
                 "operator": drop.operator,
@@ -316,7 +356,7 @@ class Endpoints:
             }
             for drop in absence.drops
         ]
-        return {"drops": drops, "text": str(absence)}
+        return {"drops": drops, "text": str(absence)}, None
 
     def _subject(self, name: str, parameters: Sequence[tuple[str, str]] = ()) -> _Subject:
         columns = self._views.describe(name).columns
@@ -344,11 +384,12 @@ class Endpoints:
         parameters = [each for each in request.query.items() if each[0] != "from"]
         subject = await self._reading(self._subject, name, parameters)
         if last is not None:  # also where `from` is given: the client has gone on since
-            return await self._follow(request, subject, await self._reading(self._resumed, subject, last))
-        if begin is not None:
-            time = _number("from", begin)
-            return await self._follow(request, subject, await self._reading(self._next, subject, time, True))
-        return await self._follow(request, subject, await self._reading(self._first, subject))
+            first = await self._reading(self._resumed, subject, last)
+        elif begin is not None:
+            first = await self._reading(self._next, subject, _number("from", begin), True)
+        else:
+            first = await self._reading(self._first, subject)
+        return await self._follow(request, name, first, partial(self._next, subject), self._reads)
 
     def _first(self, subject: _Subject, query: Query | None = None) -> _Batch:
         """Return all that a view holds."""
@@ -413,7 +454,12 @@ class Endpoints:
         return f"{self._views.id}-{time}"
 
     async def _follow(
-        self, request: web.Request, subject: _Subject, first: _Batch, *, of_query: bool = False
+        self,
+        request: web.Request,
+        name: str,
+        first: _Batch,
+        following: Callable[[int], _Batch],
+        threads: ThreadPoolExecutor,
     ) -> web.StreamResponse:
         """Send events until the client goes away, or the view is over."""
         if self._subscribers >= self._views.limits.subscribers:
@@ -423,7 +469,7 @@ class Endpoints:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
             with contextlib.suppress(ConnectionError):
-                await self._send_all(request, response, subject, first, self._queries if of_query else self._reads)
+                await self._send_all(request, response, name, first, following, threads)
             return response
         finally:
             self._subscribers -= 1
@@ -432,8 +478,9 @@ class Endpoints:
         self,
         request: web.Request,
         response: web.StreamResponse,
-        subject: _Subject,
+        name: str,
         batch: _Batch,
+        following: Callable[[int], _Batch],
         threads: ThreadPoolExecutor,
     ) -> None:
         assert self._loop is not None
@@ -447,7 +494,7 @@ class Endpoints:
                 return
             time = batch.time
             try:
-                batch = await self._loop.run_in_executor(threads, self._next, subject, time)
+                batch = await self._loop.run_in_executor(threads, following, time)
                 last_error = None
             except ViewError as error:
                 if str(error) != last_error:
@@ -457,7 +504,7 @@ class Endpoints:
                     return  # it does not come back
                 batch = _Batch(None, time)
             except OutputError as error:
-                batch = _dropped(f"{subject.name} was dropped: {error}", time)
+                batch = _dropped(f"{name} was dropped: {error}", time)
             if batch.content is None and batch.time == time:
                 try:
                     async with asyncio.timeout(HEARTBEAT):
@@ -480,7 +527,7 @@ class Endpoints:
             await self._loop.run_in_executor(self._queries, query.start)
             subject = await self._reading(self._subject, query.name)
             first = await self._loop.run_in_executor(self._queries, self._first, subject, query)  # which waits for the query
-            return await self._follow(request, subject, first, of_query=True)
+            return await self._follow(request, query.name, first, partial(self._next, subject), self._queries)
 
     async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
         """Return the SQL that a client has sent, and which of ``options`` it has chosen."""

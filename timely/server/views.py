@@ -437,6 +437,13 @@ class Views:
         with self.prepare("") as search:
             return search.why(name, where, row)
 
+    def holds(self, name: str, provenance: Provenance) -> bool:
+        """Return whether an answer of ``why`` for a view is right now: whether all of its rows are there, and the row."""
+        with self._relations.reading:
+            rows = {each: self._readable(each).rows for each in (name, *provenance.inputs)}
+        there = (rows[each].get(row) == count for each, few in provenance.inputs.items() for row, count in few.items())
+        return provenance.row in rows[name] and all(there)
+
     def why_not(self, name: str, values: Mapping[str, Any]) -> WhyNot:
         """Return why no row of a view has ``values`` of some columns: at which operators of its query the last candidates drop.
 

@@ -28,6 +28,9 @@ from timely.errors import ConfigurationError, brief
 _FEW: Final = 5
 """Rows that are shown of those that are dropped."""
 
+_LONG: Final = 200
+"""Characters that are shown of a row."""
+
 
 @attrs.frozen
 class Drop:
@@ -41,7 +44,8 @@ class Drop:
 
     def __str__(self) -> str:
         shown = [", ".join(f"{each.name} = {brief(value)}" for each, value in zip(self.columns, row)) for row in self.rows]
-        return "\n    ".join([f"{self.operator} in {self.view}: {self.reason}", *filter(None, shown)])
+        shown = [each if len(each) < _LONG else f"{each[:_LONG]} ..." for each in shown if each]
+        return "\n    ".join([f"{self.operator} in {self.view}: {self.reason}", *shown])
 
 
 @attrs.frozen
@@ -90,10 +94,8 @@ class ViewRows:
         if any(isinstance(node, nodes.LoopRows) for node in plans_in(self._plan(view))):
             return None
         origins: dict[str, dict[Any, int]] = {}
-        for scan in candidates(self._plan(view), conditions, self.rows, alone=True).scans:
-            assert isinstance(scan.plan, nodes.TableScan)
-            table = scan.plan.table
-            inner = self.origins(table, scan.rows) if table in self.queries else {table: dict(scan.rows)}
+        for table, chosen in candidates(self._plan(view), conditions, self.rows, alone=True).scans():
+            inner = self.origins(table, chosen) if table in self.queries else {table: dict(chosen)}
             if inner is None:
                 return None
             for name, each in inner.items():
