@@ -6,6 +6,7 @@ import datetime
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 import timely
-from tests.differential.beside_duckdb import Tables
+from tests.differential.beside_duckdb import Tables, typed
 from timely import GraphError, OperatorError, SqlError
 from timely import differential as dd
 from timely.testing import differential
+from timely.testing.differential import small_columns, tiny_memory
 
 pytest.importorskip("duckdb")
 
@@ -27,12 +29,15 @@ START = datetime.datetime(2023, 12, 31, 22)
 
 
 def click(source: random.Random) -> Any:
+    """Return a row, of one of two users with one CRC: rows of both are held together."""
     m = START + datetime.timedelta(minutes=source.randint(0, 400), microseconds=source.randint(0, 1))
-    values = (source.choice("ab"), m, m.replace(tzinfo=datetime.UTC), (m + datetime.timedelta(source.randint(0, 90))).date())
+    user, day = source.choice(["plumless", "buckeroo"]), (m + datetime.timedelta(source.randint(0, 90))).date()
+    values = (user, m, m.replace(tzinfo=datetime.UTC), day)
     return tuple(None if source.random() < 0.1 else value for value in (*values, source.randint(-30, 30)))
 
 
 TABLES = Tables({"clicks": CLICKS}, {"clicks": click})
+MANY_CLICKS = Tables({"clicks": CLICKS}, {"clicks": click}, first=60)
 
 SLIDING = """
     select c.*, w, w + interval '{size}' from clicks c, generate_series(-9, 0) s(i),
@@ -216,6 +221,30 @@ def test_windows_at_the_ends_of_time() -> None:
     assert one == other and sum(one.values()) == 8
     with pytest.raises(OperatorError, match="9999-12-31"):
         by_rows_and_by_columns(lambda table: table.tumbling("m", "1 day"), schema, [(datetime.datetime(9999, 12, 31, 1),)])
+
+
+@pytest.mark.parametrize("conditions", [partial(small_columns, 1), partial(small_columns, 16), tiny_memory])
+@pytest.mark.parametrize("name", [name for name in WINDOWS if name.startswith("sessions")])
+def test_sessions_of_rows_and_columns_that_come_and_go(name: str, conditions: Any) -> None:
+    build, query = WINDOWS[name]
+    epochs = MANY_CLICKS.stream(5)
+    with conditions():
+        assert epochs.held(build, lambda time: time % 2 == 0) == epochs.expected(query)
+
+
+@pytest.mark.parametrize("columns", [1, 128])
+def test_sessions_go_on_from_a_checkpoint_on_other_workers(tmp_path: Path, columns: int) -> None:
+    epochs = MANY_CLICKS.stream(6)
+    build, query = WINDOWS["sessions"]
+    updates = [(row, time, diff) for time, changes in enumerate(epochs.changes) for row, diff in changes["clicks"]]
+
+    def built(rows: Any) -> Any:
+        return build(dd.table(rows, CLICKS)).collection
+
+    with small_columns(columns):
+        result = differential.run_resumed(built, updates, directory=tmp_path, workers=(1, 3))
+    held = [typed(differential.accumulated(result, time).items()) for time in range(len(epochs.changes))]
+    assert held == epochs.expected(query)
 
 
 @pytest.mark.parametrize("name", ["tumbling counted", "sliding", "sessions", "sessions of all"])

@@ -18,17 +18,18 @@ from timely.differential.inputs import InputSession
 from timely.differential.outputs import Output, output
 from timely.differential.row_history import RowHistory
 from timely.differential.tables.arrow_rows import by_batches
-from timely.differential.tables.expressions.column_compiler import column_expressions
+from timely.differential.tables.expressions.column_compiler import Expressions, column_expressions
 from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.expressions.scalar_compiler import Scalar, compile_scalar
+from timely.differential.tables.expressions.scalar_compiler import compile_scalar
 from timely.differential.tables.names import method_queries as queries
 from timely.differential.tables.names.method_queries import Expression, known_names, quoted
 from timely.differential.tables.names.name_scopes import distinct_names
 from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.operators.recent_rows import recent_rows
+from timely.differential.tables.operators.session_windows import Sessions, sessions
 from timely.differential.tables.operators.sorting import first_rows, sort_key
-from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
+from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sliding, span_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
@@ -199,9 +200,7 @@ class Table(Generic[T]):
         """
         axis = self._axis("sessions", column, gap, *_listed(by))
         length = span_of(gap, axis, "sessions")
-        keys = [self._scalar(part).function for part in _listed(by)]
-        rows = sessions(self.collection, axis, length, lambda row: tuple(key(row) for key in keys), "sessions")
-        return self._with_windows(axis, rows)
+        return self._with_windows(axis, sessions(self.collection, Sessions(axis, length, *self._key(by), self.columns)))
 
     def _with_windows(self, axis: Axis, rows: Collection[T, Any]) -> Table[T]:
         return Table(rows, (*self.columns, *axis.columns))
@@ -243,10 +242,13 @@ class Table(Generic[T]):
         return axis_of(compile_scalar(value, scope), operator, column_expressions([value], scope))
 
     @naming_the_line
-    def _scalar(self, expression: Expression) -> Scalar:
-        """Return an expression as a function of rows."""
-        (value,), scope = queries.values_over(self.columns, [expression])
-        return compile_scalar(value, scope)
+    def _key(self, by: Expression | Sequence[Expression]) -> tuple[Callable[[Any], Any], Expressions | None]:
+        """Return the values of expressions as a function of rows, and of columns."""
+        if not by:
+            return lambda row: (), Expressions([])
+        values, scope = queries.values_over(self.columns, _listed(by))
+        functions = [compile_scalar(value, scope).function for value in values]
+        return lambda row: tuple([function(row) for function in functions]), column_expressions(values, scope)
 
     # -- the method chain ------------------------------------------------------------------------------------------
 
@@ -445,11 +447,10 @@ class Table(Generic[T]):
         """
         _check_number("top", "k", k, 1)
         self._note("top", k, *_listed(order_by), "by", *_listed(by))
-        keys = [self._scalar(part).function for part in _listed(by)]
+        key, _ = self._key(by)
         orders, scope = queries.sort_keys_over(self.columns, _listed(order_by))
         order = sort_key(orders, scope, len(self.columns))
-        rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
-        return Table(rows, self.columns)
+        return Table(first_rows(self.collection, key, order, k), self.columns)
 
     def _selected(self, columns: Iterable[str]) -> Table[T]:
         return self._sql(f"select {', '.join(columns)} from this")

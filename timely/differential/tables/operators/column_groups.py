@@ -64,7 +64,7 @@ def measures_of(
 
     def measured(table: RowColumns) -> GroupUpdates | list[Any] | None:
         columns = expressions(table)
-        groups = None if columns is None else _groups_of(columns, len(table))
+        groups = None if columns is None else groups_of(columns, len(table))
         if groups is None:
             return None
         if not keys and not arguments:
@@ -96,7 +96,7 @@ def measures_of(
 
 
 @attrs.frozen
-class _RowGroups:
+class RowGroups:
     """The groups of some rows: the code of each row, and the columns of ``count`` keys."""
 
     codes: Any
@@ -109,13 +109,13 @@ class _RowGroups:
         return np.bincount(codes, minlength=self.count).astype(np.int64, copy=False)
 
 
-def _groups_of(columns: Sequence[Any], rows: int) -> _RowGroups | None:
+def groups_of(columns: Sequence[Any], rows: int) -> RowGroups | None:
     """Return the groups of rows by columns, ``None`` where their values have no codes.
 
     A million texts take 160 ms, where Arrow's ``hash_sum`` takes 1,300.
     """
     if not columns:
-        return _RowGroups(np.zeros(rows, np.int64), [], 1)
+        return RowGroups(np.zeros(rows, np.int64), [], 1)
     plain = [canonical_column(_plain(column)) for column in columns]
     try:
         encoded = [pc.dictionary_encode(column, null_encoding="encode") for column in plain]
@@ -123,7 +123,7 @@ def _groups_of(columns: Sequence[Any], rows: int) -> _RowGroups | None:
         return None
     codes, count = encoded[0].indices.to_numpy(), len(encoded[0].dictionary)
     if len(columns) == 1:
-        return _RowGroups(codes, [_like(columns[0], encoded[0].dictionary)], count)
+        return RowGroups(codes, [_like(columns[0], encoded[0].dictionary)], count)
     for part in encoded[1:]:
         together = codes.astype(np.int64, copy=False) * len(part.dictionary) + part.indices.to_numpy()
         pairs = pa.array(together).dictionary_encode()
@@ -131,7 +131,7 @@ def _groups_of(columns: Sequence[Any], rows: int) -> _RowGroups | None:
     first = np.zeros(count, np.int64)
     first[codes[::-1]] = np.arange(rows - 1, -1, -1)
     keys = [_like(column, values.take(pa.array(first))) for column, values in zip(columns, plain, strict=True)]
-    return _RowGroups(codes, keys, count)
+    return RowGroups(codes, keys, count)
 
 
 def _plain(column: Any) -> Any:

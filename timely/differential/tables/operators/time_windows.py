@@ -1,10 +1,9 @@
-"""Windows of time: which ones a row is in follows from its moment, or, for sessions, from the rows around it too."""
+"""Windows of time: which ones a row is in follows from its moment."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
 from typing import Any, Final
 
 import attrs
@@ -18,6 +17,7 @@ from timely.differential.tables.expressions.scalar_compiler import Row, Scalar
 from timely.differential.tables.values.kinds import MOMENTS, Column, Kind
 from timely.differential.tables.values.moment_functions import MONDAY, add_interval, bucket, interval_of, naive
 from timely.differential.tables.values.parsing import to_utc
+from timely.differential.updates.int_columns import Array
 from timely.differential.updates.row_columns import LazyColumn, RowColumns
 from timely.differential.updates.updates import Update
 from timely.errors import GraphError, SqlError, brief
@@ -27,6 +27,34 @@ Length = str | datetime.timedelta | int
 
 MOST: Final = 10_000
 """Windows that one row may be in."""
+
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_ERA: Final = (datetime.datetime.min - _EPOCH) // _MICROSECOND, (datetime.datetime.max - _EPOCH) // _MICROSECOND
+"""The first and the last timestamp."""
+
+FAR: Final = 1 << 61
+"""A whole number of which the double has 64 bits."""
+
+
+@attrs.frozen
+class Moments:
+    """A column of moments as whole numbers: themselves, or microseconds."""
+
+    at: Array
+    type: pa.DataType
+
+    def column(self, numbers: Array) -> pa.Array:
+        """Return numbers as a column of moments."""
+        return pa.array(numbers).cast(self.type)
+
+    def has_room(self, before: int, after: int) -> bool:
+        """Return whether there are moments so long before and after all of them."""
+        least, most = (-FAR, FAR) if pa.types.is_integer(self.type) else _ERA
+        if max(before, after) > FAR:
+            return False
+        return not len(self.at) or (int(self.at.min()) - before >= least and int(self.at.max()) + after <= most)
 
 
 @attrs.frozen
@@ -42,6 +70,16 @@ class Axis:
     def columns(self) -> tuple[Column, Column]:
         """The columns of the beginning and the end of a window."""
         return Column("window_start", self.kind, False), Column("window_end", self.kind, False)
+
+    @property
+    def unit(self) -> Any:
+        """The length that is one in columns of numbers."""
+        return 1 if self.kind is Kind.INTEGER else _MICROSECOND
+
+    def numbers(self, column: Any) -> Moments:
+        """Return what the kernel gives, without nulls, as numbers."""
+        moments = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
+        return Moments(moments.cast(pa.int64()).to_numpy(), moments.type)
 
 
 def axis_of(scalar: Scalar, place: str, kernel: Expressions | None = None) -> Axis:
@@ -139,31 +177,21 @@ def sliding(
     kernel = axis.kernel
     if kernel is None or step.months or size.months:
         return staged(rows, place, by_rows, None)
-    unit: Any = 1 if axis.kind is Kind.INTEGER else _MICROSECOND
+    unit = axis.unit
     first = origin or 0 if unit == 1 else ((MONDAY if origin is None else naive(origin)) - _EPOCH) // unit
     lengths = size.delta // unit, step.delta // unit
-    return staged(rows, place, by_rows, lambda table: _windows(table, kernel, first, *lengths))
+    return staged(rows, place, by_rows, lambda table: _windows(table, axis, kernel, first, *lengths))
 
 
-_EPOCH: Final = datetime.datetime(1970, 1, 1)
-_MICROSECOND: Final = datetime.timedelta(microseconds=1)
-_ERA: Final = (datetime.datetime.min - _EPOCH) // _MICROSECOND, (datetime.datetime.max - _EPOCH) // _MICROSECOND
-"""The first and the last timestamp."""
-
-_FAR: Final = 1 << 61
-"""A whole number of which the double has 64 bits."""
-
-
-def _windows(table: RowColumns, kernel: Expressions, first: int, size: int, step: int) -> RowColumns | None:
+def _windows(table: RowColumns, axis: Axis, kernel: Expressions, first: int, size: int, step: int) -> RowColumns | None:
     """Return each row with its windows, ``None`` where a moment is too far from others."""
     columns = kernel(table)
     if columns is None:
         return None
-    moments: Any = columns[0].cast(pa.timestamp("us")) if pa.types.is_date(columns[0].type) else columns[0]
-    rows = np.flatnonzero(moments.is_valid().to_numpy(zero_copy_only=False))
-    at = moments.drop_null().cast(pa.int64()).to_numpy()
-    least, most = (-_FAR, _FAR) if pa.types.is_integer(moments.type) else _ERA
-    if max(abs(first), size, step) > _FAR or (len(at) and (int(at.min()) - size - step < least or int(at.max()) + size > most)):
+    moments = axis.numbers(columns[0].drop_null())
+    rows = np.flatnonzero(columns[0].is_valid().to_numpy(zero_copy_only=False))
+    at = moments.at
+    if max(abs(first), step) > FAR or not moments.has_room(size + step, size):
         return None
     begin = at - (at - first) % step
     chosen, begins = [], []
@@ -174,31 +202,6 @@ def _windows(table: RowColumns, kernel: Expressions, first: int, size: int, step
         begins.append(begin)
         begin = begin - step
     rows, begin = np.concatenate([rows, *chosen]), np.concatenate([begin, *begins])
-    ends = (LazyColumn(pa.array(side).cast(moments.type)) for side in (begin, begin + size))
+    ends = (LazyColumn(moments.column(side)) for side in (begin, begin + size))
     spread = table.chosen(rows)
     return spread.with_columns((*spread.columns, *ends))
-
-
-def sessions(
-    rows: Collection[Any, Row], axis: Axis, gap: TimeSpan, key: Callable[[Row], Any], place: str
-) -> Collection[Any, Row]:
-    """Return each row with the beginning and the end of its session: rows of a key, each at most ``gap`` after another."""
-    moment = axis.moment
-
-    def keyed(row: Row) -> Any:
-        at = moment(row)
-        return () if at is None else ((key(row), (at, row)),)
-
-    def joined(_: Any, values: list[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
-        present = sorted(((at, row, count) for (at, row), count in values if count > 0), key=itemgetter(0))
-        windows: list[tuple[Any, Any]] = []
-        first = 0
-        for place, (at, _, _) in enumerate(present):
-            last = place + 1 == len(present)
-            if last or present[place + 1][0] > gap.after(at):
-                begin, end = present[first][0], gap.after(at)
-                windows += [((*row, begin, end), count) for _, row, count in present[first : place + 1]]
-                first = place + 1
-        return windows
-
-    return rows.flat_map(keyed, name="key").reduce(joined, name=place).map(itemgetter(1))
