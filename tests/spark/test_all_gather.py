@@ -22,7 +22,7 @@ from timely.spark.gathered_rendezvous import Attempt, GatheredRendezvous, mark
 from timely.spark.registration import Registration
 from timely.spark.stage_messages import Resumed
 
-METRICS = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 1}, {}, 1, 1, 4, 9, 0, 0, 0, 1, 1, 2.0, 1.5, 0.5, final=True)
+METRICS = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 1}, {}, 1, 1, 4, 9, 0, 1, 1, 2.0, 1.5, 0.5, final=True)
 """The last report of a worker."""
 
 

@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
 from timely.spark import Findings
-from timely.spark.settings import RULES, ClusterFacts, executor_hosts, is_here, judge, mebibytes, require_settings, seconds
+from timely.spark.settings import RULES, ClusterFacts, executor_hosts, is_here, judge, require_settings
 
+ADVISED = "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures"
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark_operations.md"
 
 # What each rule is about, as it is wrong: the settings, and the machines of the executors.
@@ -35,12 +36,6 @@ WRONG: dict[str, tuple[dict[str, str], set[str]]] = {
         },
         set(),
     ),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": ({"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}, set()),
-    "spark.stage.maxConsecutiveAttempts": ({"spark.stage.maxConsecutiveAttempts": "1"}, set()),
-    "spark.excludeOnFailure.enabled": ({"spark.excludeOnFailure.taskAndStage.enabled": "true"}, set()),
-    "spark.locality.wait.legacyResetOnTaskLaunch": ({"spark.locality.wait.legacyResetOnTaskLaunch": "true"}, set()),
-    "spark.executor.pyspark.memory": ({"spark.executor.pyspark.memory": "512m"}, set()),
-    "spark.python.worker.reuse": ({"spark.python.worker.reuse": "false"}, set()),
     "spark.authenticate": ({"spark.driver.host": "10.0.0.1", "spark.authenticate": "true"}, {"10.0.0.7"}),
 }
 
@@ -86,7 +81,7 @@ def test_a_setting_that_is_wrong_is_found(setting: str) -> None:
 
 
 def test_what_a_cluster_needs_is_not_asked_of_a_local_session() -> None:
-    settings = {"spark.dynamicAllocation.enabled": "true", "spark.driver.host": "::1", "spark.excludeOnFailure.enabled": "true"}
+    settings = {"spark.dynamicAllocation.enabled": "true", "spark.driver.host": "::1"}
     checks = {name: FINE[name] for name in FINE if "barrier" in name}
     assert judge(around({**checks, **settings}, local=True)) == ()
 
@@ -101,9 +96,9 @@ def test_a_driver_out_of_reach(host: str, executors: set[str], reached: bool) ->
 
 
 def test_too_few_slots_come_first_and_explain_what_a_slot_is() -> None:
-    settings = {**FINE, "spark.python.worker.reuse": "false", "spark.task.cpus": "2"}
+    settings = {**FINE, ADVISED: "50", "spark.task.cpus": "2"}
     result = judge(around(settings, slots=3))
-    assert named(result) == ["spark.executor.instances", "spark.python.worker.reuse"]
+    assert named(result) == ["spark.executor.instances", ADVISED]
     assert "4 workers need 4 task slots of 2 cores each (spark.task.cpus) at the same time" in result[0].reason
     assert named(result.required) == ["spark.executor.instances"]
     local = judge(around(settings, local=True, slots=3))[0]
@@ -117,20 +112,10 @@ def test_slots_that_must_be_left_over() -> None:
 
 
 def test_the_table_shows_what_is_required_first() -> None:
-    settings = {**FINE, "spark.dynamicAllocation.enabled": "true", "spark.python.worker.reuse": "false"}
+    settings = {**FINE, "spark.dynamicAllocation.enabled": "true", ADVISED: "50"}
     lines = str(Findings(reversed(judge(around(settings))))).splitlines()
     assert lines[0].split() == ["required", "spark.dynamicAllocation.enabled=false", "(now", "true)"]
-    assert lines[2].split() == ["advised", "spark.python.worker.reuse=true", "(now", "false)"]
-
-
-@pytest.mark.parametrize(("text", "value"), [("15s", 15), ("2min", 120), ("1h", 3600), ("100ms", 0.1), ("7", 7), ("no", 0)])
-def test_lengths_of_time(text: str, value: float) -> None:
-    assert seconds(text) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(("text", "value"), [("2g", 2048), ("1GB", 1024), ("512", 512), ("1024k", 1), ("", 0), ("2MiB", 2)])
-def test_amounts_of_memory(text: str, value: float) -> None:
-    assert mebibytes(text) == value
+    assert lines[2].startswith(f"advised   {ADVISED}=3 and ") and lines[2].endswith("(now 50)")
 
 
 def test_the_guide_has_every_setting() -> None:
@@ -220,16 +205,3 @@ def test_a_time_limit_for_workers_is_refused(session: SparkSession, numbers: Dat
     finally:
         session.conf.unset(kill)
         session.conf.unset(idle)
-
-
-@pytest.mark.spark
-def test_batches_without_a_bound_are_advised_against(session: SparkSession) -> None:
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = str(session.conf.get(name))
-    session.conf.set(name, "0")
-    try:
-        (finding,) = ts.check(session, 2)
-        assert (finding.setting, finding.value, finding.required) == (name, "0", False)
-        require_settings(session, 2)
-    finally:
-        session.conf.set(name, before)

@@ -256,7 +256,7 @@ def run(
 
 
 def _barrier_stage(session: SparkSession, rows: DataFrame, task: Task, name: str, schema: StructType) -> DataFrame:
-    function = carried(task.run, f"timely {name}", task.rendezvous, task.packed)
+    function = carried(task.run, f"timely {name}")
     if is_connect(session):  # whose server chooses the Python of the tasks
         return rows.mapInArrow(function, schema, barrier=True)
     with this_python(context_of(session)):

@@ -26,7 +26,7 @@ from timely.spark.stage_messages import SILENCE
 
 PREFIX = "spark.timely."
 
-_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 _NAMED_BY_SPARK = re.compile(
     r"pyspark-shell|Spark shell|Spark Connect server|Databricks Shell|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -43,7 +43,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return the seconds of a length of time as Spark writes it; ``ValueError`` for what is none.
+
+    >>> [seconds(text) for text in ("15s", "2min", "500ms", "3")]
+    [15.0, 120.0, 0.5, 3.0]
+    """
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.lower())
     value = float(parts[1]) * _UNITS.get(parts[2], math.nan) if parts else math.nan
     if not value > 0:
@@ -73,7 +78,7 @@ def _directory(text: str) -> str:
 SETTINGS: Mapping[str, Callable[[str], Any]] = {
     "spark.timely.workers": _count,
     "spark.timely.memory": _size,
-    "spark.timely.patience": _seconds,
+    "spark.timely.patience": seconds,
     "spark.timely.checkpoint.dir": _directory,
     "spark.timely.progress": _switch,
 }

@@ -7,8 +7,8 @@ environment.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import hashlib
 import importlib.util
 import os
 import re
@@ -103,39 +103,20 @@ def bundled_java() -> JavaRuntime:
 
 
 def _runtime(command: str) -> JavaRuntime:
-    """Return a Java behind a ``bin/java`` in the user's cache directory, or else in a temporary one."""
-    script = _SCRIPT.format(java=shlex.quote(command))
-    for parent in (_cache_directory, _temporary_directory):
-        with contextlib.suppress(OSError, RuntimeError):  # not writable; nobody knows where the user's home is
-            home = _write_home(script, parent())
-            if (version := java_version(str(home / "bin" / "java"))) >= OLDEST:
-                return JavaRuntime(home, version)
+    """Return a Java behind a ``bin/java`` in a folder of this process, which is deleted when it ends."""
+    home = Path(tempfile.mkdtemp(prefix="timely-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_SCRIPT.format(java=shlex.quote(command)), encoding="utf-8")
+    script.chmod(0o700)
+    version = java_version(str(script))
+    if version >= OLDEST:
+        return JavaRuntime(home, version)
     raise SparkError(
-        f"the Java at {command} does not run here from a script, or is older than {OLDEST}. "
+        f"the Java at {command} does not run from a script in {home.parent}, which TMPDIR chooses, or is older than {OLDEST}. "
         f"Install a Java {OLDEST} or later and set JAVA_HOME to it"
     )
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "timely"
-
-
-def _temporary_directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="timely-java-"))
-
-
-def _write_home(script: str, parent: Path) -> Path:
-    """Return a directory under ``parent`` whose ``bin/java`` is ``script``; it appears there as a whole."""
-    home = parent / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    target = home / "bin" / "java"
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=target.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(script)
-    os.chmod(draft, 0o700)
-    os.replace(draft, target)
-    return home
 
 
 @contextlib.contextmanager

@@ -7,19 +7,17 @@ but the display depends on them. The metrics of a run are those of the one attem
 
 from __future__ import annotations
 
-import contextlib
+import math
 import os
 import socket
-import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
@@ -29,7 +27,7 @@ from timely.monitor.terminal import StatusLine, count
 from timely.spark.logs import log_on_driver
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
-from timely.spark.stage_messages import LiveReport, LogLine, Message, Sender
+from timely.spark.stage_messages import Failed, LiveReport, LogLine, Message, Sender
 from timely.worker import Worker
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
@@ -38,15 +36,6 @@ if TYPE_CHECKING:  # not in the client of Spark Connect alone
 REPORT_EVERY = 1.0
 """Seconds between two reports of a worker."""
 
-_COLUMNS: Final = (
-    "worker int, attempt long, stage int, host string, pid long, epoch long, iteration long, rows_in map<string, long>, "
-    "rows_out map<string, long>, batches_in long, batches_out long, epochs long, steps long, checkpoints long, bytes_sent long, "
-    "bytes_received long, memory long, peak_memory long, elapsed double, busy double, waiting double, final boolean"
-)
-
-_TCP_INFO: Final = struct.Struct("=120xQQ")
-"""Where Linux keeps the bytes that a connection has sent and received."""
-
 
 @attrs.frozen
 class WorkerMetrics(Message):
@@ -54,8 +43,7 @@ class WorkerMetrics(Message):
 
     ``attempt`` is the task id of the attempt's first task. ``epoch`` is the least epoch that is not complete on all workers
     (``None`` when all are), ``iteration`` the greatest round under way in the innermost loops (``None`` outside of loops).
-    ``rows_in`` and ``rows_out`` go by input and output; batches are Arrow batches. ``bytes_sent`` and ``bytes_received`` went
-    over the connections to other workers (0 where the system does not count them); ``memory`` is resident memory in bytes.
+    ``rows_in`` and ``rows_out`` go by input and output; batches are Arrow batches. ``memory`` is resident memory in bytes.
     ``elapsed`` are seconds since the attempt began: ``busy`` of processor time, and ``waiting`` the rest. ``final`` says that the
     attempt has succeeded.
     """
@@ -75,8 +63,6 @@ class WorkerMetrics(Message):
     epochs: int
     steps: int
     checkpoints: int
-    bytes_sent: int
-    bytes_received: int
     memory: int
     peak_memory: int
     elapsed: float
@@ -120,7 +106,7 @@ class RunProgress:
 def summarize(reports: Iterable[WorkerMetrics], workers: int) -> RunProgress | None:
     """Return how far a run is, given the last report of each worker that has made one; ``None`` of none.
 
-    >>> one = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 10}, {"y": 1}, 1, 1, 4, 9, 0, 0, 0, 2**20, 2**20, 2.0, 1.5, 0.5)
+    >>> one = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 10}, {"y": 1}, 1, 1, 4, 9, 0, 2**20, 2**20, 2.0, 1.5, 0.5)
     >>> two = attrs.evolve(one, worker=1, epoch=2, iteration=5, rows_in={"x": 5}, busy=0.5)
     >>> str(summarize([one, two], workers=2))
     'epoch 2, iteration 5; 15 rows in, 2 out; 2 workers, slowest 0, 2 MiB; 2 s'
@@ -171,10 +157,6 @@ class Metrics(tuple[WorkerMetrics, ...]):
         """Return one plain dictionary for each worker, as for JSON."""
         return [attrs.asdict(worker) for worker in self]
 
-    def frame(self, session: SparkSession) -> DataFrame:
-        """Return a DataFrame with one row for each worker, whose columns are the fields of :class:`WorkerMetrics`."""
-        return session.createDataFrame([tuple(worker.values()) for worker in self.as_dicts()], _COLUMNS)
-
 
 # -- the worker's side -------------------------------------------------------------------------------------------------
 
@@ -218,16 +200,14 @@ class TaskMeter:
         self._outputs = [table.name for table in outputs]
         self._epoch = -1
         self._scope: ScopeBuilder[Any] | None = None
-        self._transport: object = None
         self._began = self._reported = time.monotonic()
         self._worked = time.process_time()
         self._record = record_memory()
         self._peak = resident_memory()
 
-    def watch(self, scope: ScopeBuilder[Any], transport: object) -> None:
-        """Report on this dataflow, and on the connections of a transport that has any."""
+    def watch(self, scope: ScopeBuilder[Any]) -> None:
+        """Report on this dataflow."""
         self._scope = scope
-        self._transport = transport
 
     def count_in(self, position: int, rows: int, epoch: int) -> None:
         """Count a batch of rows that enters at an epoch; epochs ascend."""
@@ -265,7 +245,6 @@ class TaskMeter:
         if (record := record_memory()) > self._record:  # so it was in this attempt
             self._peak = max(self._peak, record)
         epoch, iteration = (None, None) if self._scope is None else position_of(self._scope)
-        sent, received = traffic(getattr(self._transport, "connections", ()))
         return WorkerMetrics(
             **self._who,  # type: ignore[arg-type]
             epoch=epoch,
@@ -277,8 +256,6 @@ class TaskMeter:
             epochs=self._epochs,
             steps=self._steps,
             checkpoints=self.checkpoints,
-            bytes_sent=sent,
-            bytes_received=received,
             memory=memory,
             peak_memory=self._peak,
             elapsed=round(elapsed, 3),
@@ -288,24 +265,11 @@ class TaskMeter:
         )
 
 
-def traffic(connections: Iterable[socket.socket]) -> tuple[int, int]:
-    """Return the bytes sent and received over connections, as the system counts them; 0 where it does not."""
-    sent = received = 0
-    for connection in connections:
-        try:
-            known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-            went, came = _TCP_INFO.unpack(known)
-        except (AttributeError, OSError, struct.error):  # another system, or a connection that is closed
-            continue
-        sent, received = sent + went, received + came
-    return sent, received
-
-
 SETTING = "spark.timely.progress"
 """The setting of a session that switches the display off, if it is ``false``."""
 
 _REFRESH = 0.5
-"""Seconds between two looks at what there is to show."""
+"""Seconds between two lines of a run."""
 
 
 class Monitor:
@@ -321,8 +285,9 @@ class Monitor:
         self._line = line
         self._attempt = -1
         self._reports: dict[int, WorkerMetrics] = {}
-        self._shown: RunProgress | None = None
+        self._shown = -math.inf
         run.listen(WorkerMetrics, self._receive)
+        run.listen(Failed, self._clear)
         run.listen(LogLine, log_on_driver)
 
     @property
@@ -339,52 +304,18 @@ class Monitor:
         self._reports[worker] = report
         if len(self._reports) == self._run.workers and all(each.final for each in self._reports.values()):
             self.metrics = Metrics(self._reports[index] for index in sorted(self._reports))
-            with _showing:
-                _showing.notify()
-        if not report.final and self._line is not None:
-            _start_showing(self)
-
-    def show(self) -> bool:
-        """Show how far the run is; return whether there may be more to show."""
+        if self._line is None:
+            return
         progress = self.progress
-        if progress is not None and progress != self._shown:
-            self._shown = progress
-            if self._line is not None and not progress.complete:
-                self._line.write(f"timely {self.name}: {progress}")
-        if progress is not None and not progress.complete and self._run.generation == self._attempt:
-            return True
+        if progress is None or progress.complete:
+            self._line.clear()
+        elif time.monotonic() - self._shown >= _REFRESH:
+            self._shown = time.monotonic()
+            self._line.write(f"timely {self.name}: {progress}")
+
+    def _clear(self, worker: int, generation: int, message: Failed) -> None:
         if self._line is not None:
             self._line.clear()
-        return False
-
-
-_monitors: list[Monitor] = []
-_showing = threading.Condition()
-
-
-def _start_showing(monitor: Monitor) -> None:
-    """Show a monitor on the one display thread until it has nothing more to show."""
-    with _showing:
-        if monitor in _monitors:
-            return
-        _monitors.append(monitor)
-        if len(_monitors) == 1:
-            threading.Thread(target=_show_all, name="timely-progress", daemon=True).start()
-
-
-def _show_all() -> None:
-    while True:
-        for monitor in list(_monitors):
-            more = False
-            with contextlib.suppress(Exception):
-                more = monitor.show()
-            if not more:
-                with _showing:
-                    _monitors.remove(monitor)
-                    if not _monitors:
-                        return
-        with _showing:
-            _showing.wait(_REFRESH)
 
 
 def monitor(session: SparkSession, run: RunEntry, name: str) -> Monitor:

@@ -7,7 +7,6 @@ with an error that names the setting and its value. ``docs/spark_operations.md``
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from timely.errors import SparkError
 from timely.spark.connect import connect_settings, connect_slots, is_connect
-from timely.spark.defaults import RunDefaults
+from timely.spark.defaults import RunDefaults, seconds
 from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local, was_stopped
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
@@ -28,9 +27,6 @@ if TYPE_CHECKING:  # not in the client of Spark Connect alone
 
 EXECUTORS_APPEAR_WITHIN = 60.0
 """Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
-
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_MEBIBYTES = {"b": 2.0**-20, "k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20, "p": 2.0**30}
 
 
 @attrs.frozen
@@ -128,31 +124,6 @@ class Rule:
         return Finding(self.setting, value, self.needed, self.reason, self.required)
 
 
-def seconds(text: str) -> float:
-    """Return the seconds of a length of time as Spark writes it; without a unit it is in seconds.
-
-    >>> [seconds(text) for text in ("15s", "2min", "500ms", "3")]
-    [15.0, 120.0, 0.5, 3.0]
-    """
-    return _quantity(text, _SECONDS, 1.0)
-
-
-def mebibytes(text: str) -> float:
-    """Return the MiB of an amount of memory as Spark writes it; without a unit it is in MiB.
-
-    >>> [mebibytes(text) for text in ("2g", "512m", "1024k", "100", "1gb")]
-    [2048.0, 512.0, 1.0, 100.0, 1024.0]
-    """
-    return _quantity(re.sub(r"(?i)(?<=[kmgtp])i?b$", "", text.strip()), _MEBIBYTES, 1.0)
-
-
-def _quantity(text: str, units: dict[str, float], plain: float) -> float:
-    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if parts is None:
-        return 0.0
-    return int(parts[1]) * (units.get(parts[2], plain) if parts[2] else plain)
-
-
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
@@ -179,14 +150,8 @@ def _sends_in_the_clear(around: ClusterFacts) -> bool:
     return bool(around.hosts) and not (around.on("spark.authenticate") and encrypted)
 
 
-def _excludes(around: ClusterFacts) -> bool:
-    kinds = ("spark.excludeOnFailure.application.enabled", "spark.excludeOnFailure.taskAndStage.enabled")
-    return around.on("spark.excludeOnFailure.enabled") or any(around.on(kind) for kind in kinds)
-
-
 _IDLE = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
 _KILL = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
-_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -224,56 +189,6 @@ RULES: tuple[Rule, ...] = (
         "default), before it fails",
         False,
         _waits_long_for_slots,
-    ),
-    Rule(
-        _BATCH,
-        "10000",
-        f"{_BATCH}=65536",
-        "without a bound a worker gets all rows of its partition as one batch, and has to hold them",
-        False,
-        lambda around: around.number(_BATCH, "10000") <= 0,
-    ),
-    Rule(
-        "spark.stage.maxConsecutiveAttempts",
-        "4",
-        "spark.stage.maxConsecutiveAttempts=4 when the session is made",
-        "a stage whose worker or machine is lost is not tried again",
-        False,
-        lambda around: around.number("spark.stage.maxConsecutiveAttempts", "4") < 2,
-    ),
-    Rule(
-        "spark.excludeOnFailure.enabled",
-        "false",
-        "spark.excludeOnFailure.enabled=false",
-        "an executor that is excluded has slots that are counted but not given, so that all workers wait for the last one",
-        False,
-        lambda around: not around.local and _excludes(around),
-    ),
-    Rule(
-        "spark.locality.wait.legacyResetOnTaskLaunch",
-        "false",
-        "spark.locality.wait.legacyResetOnTaskLaunch=false",
-        "Spark gives up a barrier stage whose tasks it could not place all at once while it waits for better places",
-        False,
-        lambda around: (
-            around.on("spark.locality.wait.legacyResetOnTaskLaunch") and seconds(around.settings("spark.locality.wait", "3s")) > 0
-        ),
-    ),
-    Rule(
-        "spark.executor.pyspark.memory",
-        "",
-        "spark.executor.pyspark.memory to 2g or more for each core, or not at all",
-        "it bounds the address space of each worker, which is larger than what it uses: libraries alone take several hundred MiB",
-        False,
-        lambda around: 0 < mebibytes(around.settings("spark.executor.pyspark.memory", "")) < 1024,
-    ),
-    Rule(
-        "spark.python.worker.reuse",
-        "true",
-        "spark.python.worker.reuse=true",
-        "every worker of every attempt starts a Python process, and imports everything anew",
-        False,
-        lambda around: not around.on("spark.python.worker.reuse", "true"),
     ),
     Rule(
         "spark.authenticate",

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
@@ -31,11 +30,8 @@ import timely
 from timely.errors import ConfigurationError
 from timely.spark.connect import is_connect
 from timely.spark.gathered_rendezvous import MARK
-from timely.spark.packing import FAILED
 from timely.spark.session import context_of
-from timely.spark.stage_messages import DRIVER, Invitation, describe
-from timely.spark.versions import NUMBERED_BY_PARTITION
-from timely.worker.mesh import Hello
+from timely.spark.stage_messages import describe
 
 NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
 """What the workers need beside Spark's own requirements, pyarrow and pandas; all of it is pure Python."""
@@ -181,24 +177,19 @@ def _unpicklable(build: object) -> Iterator[str]:
             yield repr(name)
 
 
-def carried(function: Function, name: str, invitation: object = None, packed: pa.Schema | None = None) -> Function:
+def carried(function: Function, name: str) -> Function:
     """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
-    cannot be loaded. With the ``Invitation`` of its run the driver receives it as a :class:`~timely.errors.ConfigurationError`,
-    which no other attempt would mend; without a driver to tell, all workers end, and return the error in a row of ``packed``.
-    Raises this error where ``function`` cannot be pickled.
+    cannot be loaded. Actions raise it as a :class:`~timely.errors.ConfigurationError`. Raises this error where ``function``
+    cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
     [2, 4]
     """
     content = _pickled(function)
     version = timely.__version__
-    report: Callable[[str], list[Any]] | None = None
-    if isinstance(invitation, Invitation):
-        report = _reporter(invitation)
-    elif packed is not None:
-        report = _returning_reporter(packed)
+    described, mark = describe(ConfigurationError(), -1), MARK
 
     # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
     # must use nothing of this module, therefore.
@@ -230,90 +221,14 @@ def carried(function: Function, name: str, invitation: object = None, packed: pa
         return function
 
     def start(batches: Iterator[Any]) -> Iterator[Any]:
+        import json
+
         try:
             function = load()
         except ImportError as error:
-            rows = [] if report is None else report(str(error))
-            if not rows:
-                raise
-            yield from rows
-            return
+            error.add_note(mark + json.dumps({**described, "message": str(error)[:4096]}))
+            raise
         yield from function(batches)
 
     start.__name__ = start.__qualname__ = name
     return start
-
-
-def _returning_reporter(packed: pa.Schema) -> Callable[[str], list[Any]]:
-    """Return what sends all workers, from a task without the library, the error that ends their run, and returns a row with it.
-
-    It does what :mod:`timely.spark.gathered_rendezvous` does for an error that another attempt would repeat.
-    """
-    schema, error, tag, mark = packed.serialize().to_pybytes(), describe(ConfigurationError(), -1), FAILED, MARK
-
-    def report(text: str) -> list[Any]:  # as start() above: without anything of this module
-        import json
-
-        import pyarrow as pa
-        from pyspark import BarrierTaskContext
-
-        task = BarrierTaskContext.get()
-        described = {**error, "message": text[:4096], "worker": task.partitionId()}
-        task.allGather(json.dumps({"error": described}))
-        packed = pa.ipc.read_schema(pa.py_buffer(schema))
-        shown = f"{error['type']}: {text}\n{mark}{json.dumps(described)}\n"
-        columns = [pa.array([tag], pa.int32()), *(pa.nulls(1, field.type) for field in list(packed)[1:-1]), pa.array([shown])]
-        return [pa.RecordBatch.from_arrays(columns, schema=packed)]
-
-    return report
-
-
-def _reporter(invitation: Invitation) -> Callable[[str], list[Any]]:
-    """Return what sends the driver, from a task without the library, the error that ends its run; it has no rows to return.
-
-    It does what :class:`~timely.spark.registration.Registration` does to join and to report, with Python's library alone.
-    """
-    address, server_name, driver = invitation.address, invitation.run.hex(), invitation.driver.decode()
-    identity = invitation.identity.certificate + invitation.identity.key
-    hello = Hello(invitation.run, 0, 0, DRIVER).pack()[:-16]  # without generation, sender and receiver
-    receiver, error, by_partition = DRIVER, describe(ConfigurationError(), -1), NUMBERED_BY_PARTITION
-
-    def report(text: str) -> list[Any]:  # as start() above: without anything of this module
-        import contextlib
-        import json
-        import os
-        import platform
-        import socket
-        import ssl
-        import struct
-        import tempfile
-
-        from pyspark import BarrierTaskContext
-
-        task = BarrierTaskContext.get()
-        index, number = task.partitionId(), task.taskAttemptId()
-        attempt = number - index if by_partition else min(map(int, task.allGather(str(number))))
-        join = {"stage": task.stageId(), "task": number, "address": ["", 0], "place": f"{platform.node()}, pid {os.getpid()}"}
-        failed = {"stage": task.stageId(), "error": {**error, "message": text[:4096], "worker": index}}
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the certificate, the only trusted one, is the identity
-        context.load_verify_locations(cadata=driver)
-        with tempfile.NamedTemporaryFile() as file:  # with mode 0600
-            file.write(identity)
-            file.flush()
-            context.load_cert_chain(file.name)
-        with contextlib.suppress(OSError):  # Spark shows the error in any case, if later
-            plain = socket.create_connection(address, timeout=5.0)
-            with context.wrap_socket(plain, server_hostname=server_name) as sock:
-                sock.sendall(hello + struct.pack("!QII", attempt, index, receiver))
-                sock.recv(8)  # its welcome
-                for kind, content in (("join", join), ("failed", failed)):
-                    data = json.dumps({"kind": kind, "content": content}).encode()
-                    sock.sendall(struct.pack("!I", len(data)) + data)
-                answer = b""
-                while b'"stop"' not in answer and (part := sock.recv(4096)):  # to leave earlier would look like a lost worker
-                    answer += part
-        return []
-
-    return report

@@ -167,7 +167,7 @@ class Task:
                 for position, stream in enumerate(outputs):
                     collect(stream, position, queue)
                 ingest = Ingest(worker, handles, self.inputs, meter)
-            meter.watch(scope, worker.transport)
+            meter.watch(scope)
             for batch in batches if resuming is None else resuming.rows(batches, ingest, queue, meter):
                 ingest.send(batch)
                 del batch

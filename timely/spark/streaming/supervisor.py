@@ -26,6 +26,7 @@ from timely.errors import (
     StateError,
     TimelyError,
 )
+from timely.spark.gathered_rendezvous import failure_of
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.shipping import carried
 from timely.spark.stage_messages import Checkpointed, Computed, Order, Ready
@@ -248,12 +249,12 @@ class Supervisor:
         what = f"timely {self.name}: workers"
         with self._jobs.workers(what):
             places = self._jobs.session.range(0, self.workers, 1, self.workers)
-            job = places.mapInArrow(carried(task.run, what, task.rendezvous), "nothing int", barrier=True)
+            job = places.mapInArrow(carried(task.run, what), "nothing int", barrier=True)
         job.collect()
 
     def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:
         """Return what to give up for after an attempt has failed; ``None`` to try again."""
-        reason = error if isinstance(error, TimelyError) else attempt.run.failure
+        reason = error if isinstance(error, TimelyError) else attempt.run.failure or failure_of(error)
         if reason is None:
             reason = SparkError(f"the workers of the stream were lost: {error}")
             reason.__cause__ = error
