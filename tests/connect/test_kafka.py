@@ -1,7 +1,4 @@
-"""Kafka: topics as sources and sinks, with librdkafka's mock cluster, and a broker in memory where one is installed.
-
-The mock cluster takes transactions, but neither fences an older producer nor hides aborted records.
-"""
+"""Kafka: topics as sources and sinks, with librdkafka's mock cluster, and a broker in memory where one is installed."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
@@ -30,7 +28,7 @@ import pytest
 import timely
 from timely import connect
 from timely import differential as dd
-from timely.connect import KafkaSink, KafkaSource, ReadBatch
+from timely.connect import KafkaSink, KafkaSource
 from timely.errors import ConnectorError
 from timely.recovery import MemoryStore, Recovery
 from timely.server import Connectors, Views
@@ -39,51 +37,15 @@ from timely.testing import MemoryBroker, MemorySink, check_sink, check_source
 if importlib.util.find_spec("confluent_kafka") is None:
     pytest.skip("confluent-kafka is not installed", allow_module_level=True)
 
-import confluent_kafka
+from tests.connect.kafka_cluster import Cluster, mock_cluster, read_until_over
 
 SCHEMA = "n long, word string"
-PATIENT = {"log_level": 0}
-
-
-class Cluster:
-    """A broker: where it is, and what a test does there."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.settings = {"bootstrap.servers": where, **PATIENT}
-        self.names = 0
-
-    def topic(self) -> str:
-        """A new topic, which the broker makes when it is asked for."""
-        self.names += 1
-        return f"topic{self.names}"
-
-    def produce(self, topic: str, *records: tuple[str | None, Any], partitions: int = 1) -> None:
-        producer = confluent_kafka.Producer(self.settings)
-        for number, (key, value) in enumerate(records):
-            text = value if value is None or isinstance(value, str) else json.dumps(value)
-            producer.produce(topic, key=key, value=text, partition=number % partitions)
-        assert producer.flush(20) == 0
-
-    def rows(self, topic: str) -> dict[Any, int]:
-        """The last rows of the keys of a topic, without tombstones."""
-        source = KafkaSource(self.settings, topic, SCHEMA, keyed=True, bounded=True)
-        values: dict[Any, Any] = {}
-        for partition in source.partitions():
-            place, over = source.start(partition), False
-            while not over:
-                batch, place, over, _ = source.read(partition, place, 1000)
-                values.update(batch)
-        source.close()
-        return {value: 1 for value in values.values() if value is not None}
 
 
 @pytest.fixture(scope="module")
 def mock() -> Iterator[Cluster]:
-    producer = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", **PATIENT})
-    [broker] = producer.list_topics(timeout=20).brokers.values()
-    yield Cluster(f"{broker.host}:{broker.port}")
-    del producer
+    with mock_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +137,10 @@ def test_a_table_of_timely_serve_follows_a_compacted_topic(mock: Cluster, tmp_pa
                     time.sleep(0.01)
 
 
+def count(cluster: Cluster, topic: str) -> Counter[Any]:
+    return Counter(cluster.rows(topic, SCHEMA))
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_topic_equals_a_view_whatever_dies(mock: Cluster, seed: int) -> None:
     kills = 0
@@ -191,21 +157,7 @@ def test_a_topic_equals_a_view_whatever_dies(mock: Cluster, seed: int) -> None:
                 rows[n] = choice.choice("ab")
                 changes.append(((n, rows[n]), 1))
         sink = partial(KafkaSink, mock.settings, topic, key="n")
-        kills += check_sink(sink, partial(mock.rows, topic), changes, columns=["n", "word"], seed=seed + kills, odds=0.2)
-
-
-def read_until_over(source: KafkaSource, partition: str, begin: int) -> list[Any]:
-    batch: list[Any] = []
-    read = ReadBatch([], begin)
-    while not read.over:
-        read = source.read(partition, read.end, 10)
-        batch += read.batch if source.keyed else rows_of(read.batch)
-    return batch
-
-
-def rows_of(batch: Any) -> list[Any]:
-    """The rows of an Arrow batch."""
-    return [tuple(row.values()) for row in batch.to_pylist()] if len(batch) else []
+        kills += check_sink(sink, partial(count, mock, topic), changes, columns=["n", "word"], seed=seed + kills, odds=0.2)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +176,7 @@ def test_records_that_are_not_read_are_refused(mock: Cluster, key: Any, value: A
     mock.produce(topic, ("k", {"after": row} if keyed == "debezium" else row), (key, value))
     source = KafkaSource(mock.settings, topic, SCHEMA, keyed=keyed is True, debezium=keyed == "debezium", bounded=True)
     with contextlib.closing(source), pytest.raises(ConnectorError, match=text):
-        read_until_over(source, f"{topic}-0", 0)
+        read_until_over(source, f"{topic}-0")
 
 
 def test_offsets_that_are_gone_are_an_error(mock: Cluster) -> None:
@@ -239,13 +191,13 @@ def test_offsets_that_are_gone_are_an_error(mock: Cluster) -> None:
 def test_columns_of_the_record_and_types_are_read(mock: Cluster) -> None:
     topic = mock.topic()
     mock.produce(topic, ("k", {"day": "2024-02-29", "ratio": 0.5, "more": 1}))
-    schema = "_key string, _partition long, _offset long, day date, ratio double, missing long"
+    schema = "_key string, _partition long, _offset long, _headers string, day date, ratio double, missing long"
     with contextlib.closing(KafkaSource(mock.settings, topic, schema, bounded=True)) as source:
-        [row] = read_until_over(source, f"{topic}-0", 0)
-    assert repr(row) == "('k', 0, 0, datetime.date(2024, 2, 29), 0.5, None)"
+        [row] = read_until_over(source, f"{topic}-0")
+    assert repr(row) == "('k', 0, 0, '{}', datetime.date(2024, 2, 29), 0.5, None)"
     exact = pa.schema([("more", pa.decimal128(3, 2)), ("ratio", pa.float64())])
     with contextlib.closing(KafkaSource(mock.settings, topic, exact, bounded=True)) as source:
-        assert repr(read_until_over(source, f"{topic}-0", 0)) == "[(Decimal('1.00'), 0.5)]"
+        assert repr(read_until_over(source, f"{topic}-0")) == "[(Decimal('1.00'), 0.5)]"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +223,7 @@ def test_values_are_of_the_types_of_their_columns(mock: Cluster, field: Any, val
         pytest.raises(ConnectorError, match=text),
         contextlib.closing(KafkaSource(mock.settings, topic, pa.schema([pa.field(*field)]), bounded=True)) as source,
     ):
-        read_until_over(source, f"{topic}-0", 0)
+        read_until_over(source, f"{topic}-0")
 
 
 class Registry(http.server.BaseHTTPRequestHandler):
@@ -302,35 +254,34 @@ def test_avro_values_are_read_by_the_schemas_of_a_registry(mock: Cluster) -> Non
     Registry.schemas = [AVRO % "", AVRO % ', {"name": "more", "type": "string"}']
     rows = [(1, datetime.date(2024, 2, 29), Decimal("1.50")), (2, None, Decimal("-0.01"))]
     topic = mock.topic()
-    producer = confluent_kafka.Producer(mock.settings)
     for number, row in enumerate(rows):
         content = io.BytesIO()
         record = {**dict(zip(("n", "day", "price"), row)), "more": "x"}
         fastavro.schemaless_writer(content, fastavro.parse_schema(json.loads(Registry.schemas[number])), record)
-        producer.produce(topic, partition=0, value=b"\0" + number.to_bytes(4, "big") + content.getvalue())
-    producer.produce(topic, partition=0, value=b"\0\0\0\0\0")
-    producer.flush(20)
+        value = b"\0" + number.to_bytes(4, "big") + content.getvalue()
+        mock.producer.produce(topic, partition=0, value=value, headers={"number": str(number)})
+    mock.producer.produce(topic, partition=0, value=b"\0\0\0\0\0")
+    mock.producer.flush(20)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     settings = {"url": f"http://127.0.0.1:{server.server_port}"}
-    schema = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("price", pa.decimal128(9, 2))])
-    with contextlib.closing(KafkaSource(mock.settings, topic, schema, registry=settings, bounded=True)) as source:
-        batch = source.read(f"{topic}-0", 0, 2)
-        while len(batch.batch) < 2:
-            batch = source.read(f"{topic}-0", 0, 2)
-        assert rows_of(batch.batch) == rows and batch.lag == 1
-        with pytest.raises(ConnectorError, match="offset 2: its value is not read as n, day, price"):
+    columns = {"n": pa.int64(), "day": pa.date32(), "price": pa.decimal128(9, 2), "_headers": pa.string()}
+    with contextlib.closing(KafkaSource(mock.settings, topic, pa.schema(columns), registry=settings)) as source:
+        read = source.read(f"{topic}-0", 0, 2)
+        while not read.batch:
+            read = source.read(f"{topic}-0", 0, 2)
+        expected = [(*row, f'{{"number": "{number}"}}') for number, row in enumerate(rows)]
+        assert [tuple(row.values()) for row in read.batch.to_pylist()] == expected and read.lag == 1
+        with pytest.raises(ConnectorError, match="offset 2: its value is not read as n, day, price, _headers"):
             read_until_over(source, f"{topic}-0", 2)
     server.shutdown()
     server.server_close()
 
 
-WATERMARK = """select case when count(*) = 2 then min(newest) * 60000 - 120000 else 0 end as moment
-    from (select _partition, max(_timestamp // 60000) as newest from clicks group by _partition)"""
-
-
 def test_a_watermark_is_that_of_the_partition_that_is_furthest_behind(mock: Cluster) -> None:
-    """Two minutes of disorder: a click counts when both partitions are so far behind it."""
+    """Two minutes of disorder, by the page's view: a click counts when both partitions are so far behind it."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "connectors.md"
+    [watermark] = re.findall("select case.*?_partition\\)", page.read_text(), re.DOTALL)
     topic, first = mock.topic(), 1_700_000_040_000
     target, store = MemoryBroker(), MemoryStore()
 
@@ -339,17 +290,16 @@ def test_a_watermark_is_that_of_the_partition_that_is_furthest_behind(mock: Clus
             with worker.dataflow(int) as scope:
                 schema = "_partition long, _timestamp long, word string"
                 clicks = dd.table(scope, KafkaSource(mock.settings, topic, schema, bounded=True))
-                now = dd.sql(scope, WATERMARK, clicks=clicks)
+                now = dd.sql(scope, watermark, clicks=clicks)
                 query = "select word, count(*) as n from clicks where _timestamp < now() group by word"
                 dd.sql(scope, query, clicks=clicks, now=now).write(MemorySink(target))
             connect.run(recovery)
 
-    producer = confluent_kafka.Producer(mock.settings)
     for partition, minutes, expected in [(0, [0, 1, 9], {}), (1, [2, 3], {("a", 1): 1}), (1, [0, 9], {("a", 5): 1})]:
         for minute in minutes:
             value = json.dumps({"word": "a"})
-            producer.produce(topic, value=value, partition=partition, timestamp=first + 60_000 * minute)
-        producer.flush(20)
+            mock.producer.produce(topic, value=value, partition=partition, timestamp=first + 60_000 * minute)
+        mock.producer.flush(20)
         timely.execute(program, workers=2)
         assert target.rows == expected
 
@@ -384,7 +334,7 @@ def test_a_transaction_that_ends_in_the_middle_is_written_again(cluster: str, re
             with contextlib.suppress(Killed):
                 sink.commit(epoch, changes)
             sink.close()
-    assert brokers.rows(topic) == {(1, "b"): 1, (2, "a"): 1, (3, "b"): 1}
+    assert brokers.rows(topic, SCHEMA) == [(1, "b"), (2, "a"), (3, "b")]
 
 
 def test_an_older_run_is_fenced(fencing: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +22,12 @@ from timely.recovery import MemoryStore, Recovery
 from timely.server import Connectors, Views
 from timely.testing import MemoryBroker, MemorySink, check_sink
 
+try:
+    import deltalake
+    import pyiceberg.catalog
+except ModuleNotFoundError:
+    pytest.skip("deltalake or pyiceberg is not installed", allow_module_level=True)
+
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 
 SCHEMA = pa.schema([pa.field("part", pa.string()), pa.field("n", pa.int64()), pa.field("note", pa.string())])
@@ -32,16 +37,12 @@ class Delta:
     """A Delta table in a folder, and what a test does with it."""
 
     def __init__(self, folder: Path) -> None:
-        from deltalake import DeltaTable
-
         self.path = folder / "items"
-        DeltaTable.create(self.path, SCHEMA, partition_by=["part"])
+        deltalake.DeltaTable.create(self.path, SCHEMA, partition_by=["part"])
 
     @property
     def table(self) -> Any:
-        from deltalake import DeltaTable
-
-        return DeltaTable(self.path)
+        return deltalake.DeltaTable(self.path)
 
     def source(self, **options: Any) -> Any:
         return connect.DeltaLakeSource(self.path, **options)
@@ -56,14 +57,10 @@ class Delta:
         return Counter(tuple(row.values()) for row in self.table.to_pyarrow_table().to_pylist())
 
     def append(self, rows: list[Any]) -> None:
-        from deltalake import write_deltalake
-
-        write_deltalake(self.path, arrow(rows), mode="append")
+        deltalake.write_deltalake(self.path, arrow(rows), mode="append")
 
     def overwrite(self, rows: list[Any]) -> None:
-        from deltalake import write_deltalake
-
-        write_deltalake(self.path, arrow(rows), mode="overwrite")
+        deltalake.write_deltalake(self.path, arrow(rows), mode="overwrite")
 
     def delete(self, n: int) -> None:
         self.table.delete(f"n = {n}")
@@ -86,9 +83,7 @@ class Iceberg:
         catalog.close()
 
     def _open(self) -> Any:
-        from pyiceberg.catalog import load_catalog
-
-        return load_catalog(**self._catalog)
+        return pyiceberg.catalog.load_catalog(**self._catalog)
 
     @property
     def table(self) -> Any:
@@ -130,9 +125,6 @@ def arrow(rows: list[Any]) -> pa.Table:
 
 @pytest.fixture(params=[Delta, Iceberg])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    package = {Delta: "deltalake", Iceberg: "pyiceberg"}[request.param]
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
     return request.param(tmp_path)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import multiprocessing
 import random
 import shutil
@@ -15,13 +14,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import duckdb
 import pytest
 
+from tests.connect.kafka_cluster import mock_cluster
 from tests.connect.postgres_server import PostgresServer
 from tests.server.client import ask
-from timely.connect import KafkaSource, ReadBatch
 from timely.errors import TimelyError
 from timely.server import Connectors, Limits, Views, ViewServer
 
@@ -106,29 +104,17 @@ class Topics(Files):
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         super().__init__(folder, chance)
-        self._broker = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
-        [place] = self._broker.list_topics(timeout=20).brokers.values()
-        self._where = {"bootstrap.servers": f"{place.host}:{place.port}", "log_level": 0}
-        self.script = TOPICS.format(self._where["bootstrap.servers"])
-        self._producer = confluent_kafka.Producer(self._where)
+        self._cluster = contextlib.ExitStack()
+        self._broker = self._cluster.enter_context(mock_cluster())
+        self.script = TOPICS.format(self._broker.where)
         for topic in ("orders", "out"):  # which makes it
-            self._producer.list_topics(topic, timeout=20)
+            self._broker.producer.list_topics(topic, timeout=20)
 
     def _put(self, rows: list[tuple[str, int]]) -> None:
-        for customer, price in rows:
-            self._producer.produce("orders", json.dumps({"customer": customer, "price": price}))
-        assert self._producer.flush(20) == 0
+        self._broker.produce("orders", *((None, {"customer": customer, "price": price}) for customer, price in rows))
 
     def rows(self) -> list[tuple[str, int, int]]:
-        source = KafkaSource(self._where, "out", "customer string, total long, n long", keyed=True, bounded=True)
-        rows: dict[Any, Any] = {}
-        with contextlib.closing(source):
-            for partition in source.partitions():
-                read = ReadBatch([], source.start(partition))
-                while not read.over:
-                    read = source.read(partition, read.end, 1000)
-                    rows.update(read.batch)
-        return sorted(row for row in rows.values() if row is not None)
+        return self._broker.rows("out", "customer string, total long, n long")
 
 
 class Tables:

@@ -18,7 +18,7 @@ from timely.connect.keyed_rows import check_key, keyed
 from timely.connect.protocols import Change, ReadBatch, check_history
 from timely.connect.record_values import avro_reader, json_reader, json_text, typed_array
 from timely.dataflow import declared_schema
-from timely.errors import ConnectorError, error_text, require_package
+from timely.errors import ConnectorError, brief, error_text, require_package
 
 EPOCHS: Final = "timely_sinks"
 """The topic with the epochs of all sinks, compacted by the sinks' names."""
@@ -33,6 +33,7 @@ _OF_RECORD: Final[dict[str, Callable[[Any], Any]]] = {
     "_timestamp": lambda message: message.timestamp()[1],
     "_partition": lambda message: message.partition(),
     "_offset": lambda message: message.offset(),
+    "_headers": lambda message: _headers(message.headers() or []),
 }
 """Columns that are not in a record's value."""
 
@@ -48,7 +49,8 @@ class KafkaSource:
     """Reads a topic of JSON objects: the columns of ``schema`` are their fields, and others are left out.
 
     ``brokers`` is ``"host:9092,..."``, or settings of librdkafka, with passwords from wherever the program has them. Columns
-    named ``_key``, ``_timestamp`` (milliseconds), ``_partition`` and ``_offset`` are those of the record. With ``keyed`` a record
+    named ``_key``, ``_timestamp`` (milliseconds), ``_partition``, ``_offset`` and ``_headers`` (a JSON object) are those of the
+    record. With ``keyed`` a record
     replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``debezium`` values are its
     envelopes, with or without schemas, and the row is the one in ``after``: so records that come again are harmless. With
     ``registry``, settings of Confluent's client (``{"url": ...}``), values are Avro. With ``bounded`` a run ends with what is
@@ -108,6 +110,7 @@ class KafkaSource:
             arrived = self._arrived[number]
             if not arrived:
                 self._fetch(consumer, rows)
+            _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)
         messages: list[Any] = []
         over = False
         while arrived and len(messages) < rows:
@@ -116,7 +119,6 @@ class KafkaSource:
             if not over:
                 messages.append(message)
             self._next[number] = max(begin, message.offset() + (not over))
-        _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)
         lag = end - self._next[number] if end >= 0 else None  # before it is known
         return ReadBatch(self._batch(messages), self._next[number], self.bounded and over, lag)
 
@@ -317,6 +319,13 @@ class KafkaSink:
                     f"sink {self.name!r}: another run has opened topic {self._topic} since: end this one"
                 ) from error
             raise ConnectorError(f"sink {self.name!r}: topic {self._topic}: {error_text(error)}") from error
+
+
+def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> str:
+    headers = {name: None if value is None else value.decode() for name, value in pairs}
+    if len(headers) < len(pairs):
+        raise ValueError(f"a header is there twice, in {brief(pairs)}")
+    return json_text(headers)
 
 
 def _number(partition: str) -> int:

@@ -42,7 +42,7 @@ def positions_text(positions: Mapping[str, Position], over: Collection[str], lag
     'a at 7, b at 9, 1 of 3 partitions read, 2 behind'
     """
     open_ones = [partition for partition in positions if partition not in over]
-    texts = [f"{partition} at {positions[partition]}" for partition in open_ones[:3]]
+    texts = [f"{partition} at {str(positions[partition])[:80]}" for partition in open_ones[:3]]
     if len(texts) < len(positions):
         texts.append(f"{len(positions) - len(open_ones)} of {len(positions)} partitions read")
     if lag := sum(each or 0 for each in lags.values()):
