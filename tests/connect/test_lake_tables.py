@@ -200,7 +200,9 @@ def test_what_is_lost_is_an_error(lake: Any) -> None:
     lake.overwrite([("b", 1, "x")])
     assert sorted(source.read("versions", begin, 1).batch) == [(("a", 1, "x"), -1), (("a", 2, "x"), -1), (("b", 1, "x"), 1)]
     lake.forget()
-    with pytest.raises(ConnectorError, match=rf"what has changed since version {begin.version} is lost: start anew"):
+    with pytest.raises(
+        ConnectorError, match=rf"what has changed since version {begin.version} is not read; if its files are gone, start anew"
+    ):
         source.read("versions", begin, 1)
     with pytest.raises(ConnectorError, match="its table was another one"):
         source.read("versions", begin._replace(id="x"), 1)

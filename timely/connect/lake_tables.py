@@ -71,13 +71,14 @@ class LakeSource(ABC):
         """Return what has changed since a version, however much that is."""
         begin = None if begin is None else LakePosition(*begin)
         place = f"source {self.name!r}"
+        lost = "" if begin is None else f": what has changed since {begin} is not read; if its files are gone, {_REMEDY}"
         with naming(place):
             newest = self._newest()
         if begin is not None and (begin.id, begin.columns) != (newest.id, newest.columns):
             raise ConnectorError(f"{place}: its table was another one, {begin.id} with the columns {begin.columns}: {_REMEDY}")
         if begin == newest:
             return ReadBatch((), newest, self.bounded, 0)
-        with naming(place if begin is None else f"{place}: what has changed since version {begin.version} is lost: {_REMEDY}"):
+        with naming(place + lost):
             before = {} if begin is None else self._files(begin.version)
             after = self._files(newest.version)
             added = self._rows(newest.version, [file for key, file in after.items() if key not in before])
@@ -86,7 +87,8 @@ class LakeSource(ABC):
                 counts = Counter(_tuples(added))
                 counts.subtract(_tuples(self._rows(begin.version, gone)))
                 return ReadBatch([change for change in counts.items() if change[1]], newest, self.bounded, 0)
-        return ReadBatch(added.combine_chunks().to_batches()[0] if len(added) else (), newest, self.bounded, 0)
+        batches = added.combine_chunks().to_batches()  # several, where texts have too many bytes for one
+        return ReadBatch(batches[0] if len(batches) == 1 else [(row, 1) for row in _tuples(added)], newest, self.bounded, 0)
 
     def acknowledge(self, positions: Mapping[str, LakePosition]) -> None:
         """Nothing: the table says how long files stay."""
