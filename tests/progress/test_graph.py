@@ -34,33 +34,6 @@ def test_summaries_may_be_sparse() -> None:
     assert graph.summary(Target(0, 300), Source(0, 400)) == Antichain()
 
 
-def test_summary_through_several_paths() -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node("split", 1, 2, [[Antichain([Step(1)]), Antichain([Step(5), Step(3, limit=9)])]])
-    graph.add_node("join", 2, 1, [[Antichain([Step(4)])], [Antichain([Step(0)])]])
-    graph.add_edge(Source("split", 0), Target("join", 0))
-    graph.add_edge(Source("split", 1), Target("join", 1))
-    graph.build()
-    assert graph.summary(Target("split", 0), Source("join", 0)) == Antichain([Step(5), Step(3, limit=9)])
-    assert graph.summary(Target("split", 0), Target("join", 0)) == Antichain([Step(1)])
-    assert graph.summary(Source("join", 0), Target("split", 0)) == Antichain()
-    assert graph.summary(Source("join", 0), Source("join", 0)) == Antichain([Step(0)])
-
-
-def test_summary_of_a_loop_with_a_limit() -> None:
-    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
-    loop = ProductSummary(Step(0), Step(1, limit=3))
-    graph.add_node(0, 1, 1, [[Antichain([loop])]])
-    graph.add_edge(Source(0, 0), Target(0, 0))
-    tracker = graph.build()
-    assert graph.summary(Source(0, 0), Source(0, 0)) == Antichain([ProductSummary(Step(0), Step(0))])
-    assert graph.summary(Target(0, 0), Source(0, 0)) == Antichain([loop])
-    tracker.update(Source(0, 0), Product(2, 3), 1)
-    tracker.update(Target(0, 0), Product(1, 3), 1)
-    assert tracker.propagate() == [(Target(0, 0), Product(1, 3), 1)]
-    assert tracker.frontier(Source(0, 0)) == Antichain([Product(2, 3)])
-
-
 def test_unconnected_graphs_and_nodes_without_ports() -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     tracker = graph.build()

@@ -18,7 +18,6 @@ from timely.progress import (
     ChangeBatch,
     GraphBuilder,
     Location,
-    ProductSummary,
     Source,
     Step,
     Target,
@@ -61,29 +60,6 @@ def test_R3_ring_sources(local: bool, observes: list[int] | None) -> None:
     tracker.update(Source(0, 0), 17, +1)
     tracker.propagate()
     assert [tracker.frontier(Source(node, 0)).elements for node in range(3)] == [(17,), (17,), (18,)]
-
-
-def test_updates_that_cancel_are_not_reported() -> None:
-    tracker = ring()
-    tracker.update(Source(0, 0), 17, +1)
-    tracker.update(Source(0, 0), 17, -1)
-    tracker.update(Source(1, 0), 2, 0)
-    assert tracker.propagate() == []
-
-
-def test_negative_counts_are_remembered_and_hold_nothing_back() -> None:
-    tracker = ring()
-    tracker.update(Target(1, 0), 3, -2)
-    tracker.update(Target(1, 0), 5, +1)
-    tracker.propagate()
-    assert tracker.frontier(Target(1, 0)) == Antichain([5])
-    tracker.update(Target(1, 0), 3, +1)
-    tracker.update(Target(1, 0), 4, -1)
-    assert tracker.propagate() == []
-    tracker.update(Target(1, 0), 3, +2)
-    tracker.propagate()
-    assert tracker.frontier(Target(1, 0)) == Antichain([3])
-    assert tracker.counts() == {(Target(1, 0), 3): 1, (Target(1, 0), 4): -1, (Target(1, 0), 5): 1}
 
 
 @pytest.mark.parametrize("time", [int, Product[int, int]])
@@ -183,33 +159,6 @@ def test_what_is_owed_survives_compaction() -> None:
     assert (tracker.propagate(), tracker.is_empty()) == ([], True)
 
 
-def test_a_time_that_went_while_earlier_ones_were_owed_may_come_again() -> None:
-    tracker = one_input(int)
-    for time, diff in ((1, -1), (2, +1), (2, -1), (3, +1)):
-        tracker.update(Target(0, 0), time, diff)
-    assert tracker.propagate() == [(Target(0, 0), 3, +1)]
-    tracker.update(Target(0, 0), 2, +1)
-    assert tracker.propagate() == [(Target(0, 0), 3, -1), (Target(0, 0), 2, +1)]
-    tracker.update(Target(0, 0), 1, +2)
-    assert tracker.propagate() == [(Target(0, 0), 2, -1), (Target(0, 0), 1, +1)]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_of_several_times_some_get_through(order: int) -> None:
-    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
-    loop = ProductSummary(Step(0), Step(1, limit=3))
-    graph.add_node("in", 0, 1, [])
-    graph.add_node("loop", 1, 1, [[Antichain([loop])]])
-    graph.add_node("out", 1, 0, [()])
-    graph.add_edge(Source("in", 0), Target("loop", 0))
-    graph.add_edge(Source("loop", 0), Target("out", 0))
-    tracker = graph.build()
-    for time in [Product(0, 5), Product(1, 3), Product(2, 2), Product(3, 0)][::order]:
-        tracker.update(Source("in", 0), time, +1)
-    tracker.propagate()
-    assert tracker.frontier(Target("out", 0)) == Antichain([Product(2, 3), Product(3, 1)])
-
-
 def test_barrier() -> None:
     """One node in a loop that asks for t+1 when t is complete is notified of every time once, in order."""
     graph: GraphBuilder[int] = GraphBuilder(int)
@@ -232,25 +181,6 @@ def test_barrier() -> None:
     assert tracker.is_empty()
 
 
-def test_nested_loops_over_products() -> None:
-    """Two loops that share a node, the one advancing epochs and the other rounds."""
-    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
-    stay, epoch, turn = (ProductSummary(Step(a), Step(b)) for a, b in ((0, 0), (1, 0), (0, 1)))
-    graph.add_node("body", 2, 2, [[Antichain([stay])] * 2] * 2)
-    graph.add_node("epochs", 1, 1, [[Antichain([epoch])]])
-    graph.add_node("rounds", 1, 1, [[Antichain([turn])]])
-    for port, loop in enumerate(("epochs", "rounds")):
-        graph.add_edge(Source("body", port), Target(loop, 0))
-        graph.add_edge(Source(loop, 0), Target("body", port))
-    tracker = graph.build()
-    tracker.update(Source("body", 0), Product(0, 3), +1)
-    tracker.update(Target("rounds", 0), Product(2, 0), +1)
-    tracker.propagate()
-    assert set(tracker.frontier(Target("body", 0))) == {Product(1, 3), Product(3, 1)}
-    assert set(tracker.frontier(Target("body", 1))) == {Product(1, 4), Product(2, 1)}
-    assert set(tracker.frontier(Target("rounds", 0))) == {Product(1, 3), Product(2, 0)}
-
-
 def test_explain_names_what_holds_a_frontier_back() -> None:
     tracker = ring(observes=[])
     tracker.update(Source(0, 0), 17, +2)
@@ -263,42 +193,6 @@ def test_explain_names_what_holds_a_frontier_back() -> None:
     assert tracker.explain(Source(2, 0)) == [Blocker(Source(0, 0), 17, 2, path, advance, 18)]
     tracker.update(Source(0, 0), 17, -2)
     assert [blocker.location for blocker in tracker.explain(Source(2, 0))] == [Source(1, 0)]
-
-
-def test_what_gets_through_nowhere_is_counted_all_the_same() -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node("late", 1, 1, [[Antichain([Step(5)])]], observes=[])
-    graph.add_node("early only", 1, 1, [[Antichain([Step(0, limit=3)])]], observes=[])
-    graph.add_node("sink", 1, 0, [()])
-    graph.add_edge(Source("late", 0), Target("early only", 0), local=True)
-    graph.add_edge(Source("early only", 0), Target("sink", 0), local=True)
-    tracker = graph.build()
-    tracker.update(Target("late", 0), 1, 2)
-    tracker.update(Source("early only", 0), 2, 1)
-    assert tracker.propagate() == [(Target("sink", 0), 2, 1)]
-    assert tracker.counts() == {(Target("late", 0), 1): 2, (Source("early only", 0), 2): 1}
-    tracker.update(Source("early only", 0), 2, -1)
-    assert tracker.propagate() == [(Target("sink", 0), 2, -1)]
-    assert not tracker.is_empty()
-    assert tracker.frontier(Target("late", 0)) == Antichain([1])
-
-
-def test_what_gets_through_one_half_of_a_contracted_path_counts_nowhere() -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node("in", 1, 1, [[Antichain([Step(0)])]], observes=[])
-    graph.add_node("late", 1, 1, [[Antichain([Step(5)])]], observes=[])
-    graph.add_node("early only", 1, 1, [[Antichain([Step(0, limit=3)])]], observes=[])
-    graph.add_node("sink", 1, 0, [()])
-    for start, end in (("in", "late"), ("late", "early only"), ("early only", "sink")):
-        graph.add_edge(Source(start, 0), Target(end, 0), local=True)
-    tracker = graph.build()
-    places: list[Location] = [Target("in", 0), Source("in", 0), Target("late", 0), Source("late", 0)]
-    for location in places:
-        tracker.update(location, 1 if location != Source("late", 0) else 6, 1)
-    assert tracker.propagate() == []
-    tracker.update(Source("late", 0), 2, 1)
-    assert tracker.propagate() == [(Target("sink", 0), 2, 1)]
-    assert len(tracker.counts()) == 5
 
 
 @pytest.mark.parametrize("exchanged", [0, 1])
@@ -315,30 +209,6 @@ def test_counts_are_not_added_to_those_of_an_exchange(exchanged: int) -> None:
     tracker.update(ends[exchanged], 3, -1)
     tracker.update(ends[1 - exchanged], 3, +1)
     assert tracker.propagate() == [(Target("out", 0), 3, 1)]
-
-
-def test_counts_on_one_contracted_path_that_cancel_are_distinguished() -> None:
-    """Between two statements a message may be read where it is not known to have been sent: neither count is lost."""
-    tracker = ring(local=True)
-    tracker.update(Source(0, 0), 17, +1)
-    tracker.update(Target(1, 0), 17, -1)
-    assert (tracker.propagate(), tracker.is_empty()) == ([], False)
-    assert tracker.counts() == {(Source(0, 0), 17): 1, (Target(1, 0), 17): -1}
-    tracker.update(Source(0, 0), 17, -1)
-    tracker.update(Target(1, 0), 17, +1)
-    assert (tracker.propagate(), tracker.counts(), tracker.is_empty()) == ([], {}, True)
-
-
-@pytest.mark.parametrize("steps", [(Step(3), Step(3, limit=9)), (Step(3, limit=9), Step(3))])
-def test_explain_names_one_of_two_paths_if_the_other_is_no_quicker(steps: tuple[Step, Step]) -> None:
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node("split", 1, 2, [[Antichain([step]) for step in steps]])
-    graph.add_node("join", 2, 1, [[Antichain([Step(0)])]] * 2)
-    for port in (0, 1):
-        graph.add_edge(Source("split", port), Target("join", port))
-    tracker = graph.build()
-    tracker.update(Target("split", 0), 1, 1)
-    assert [(blocker.summary, blocker.arrives_at) for blocker in tracker.explain(Source("join", 0))] == [(Step(3), 4)]
 
 
 def test_unknown_locations_and_times_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,8 @@ from examples.timestamps import (
 )
 from tests.testing.kits import KITS
 from timely import LoopSummary, LoopTime, Product
-from timely.errors import CycleError, TimestampError
-from timely.progress import Location, Source, Target
+from timely.errors import TimestampError
 from timely.testing import (
-    GraphSpec,
-    NodeSpec,
-    Oracle,
-    changes,
     check_summary,
     check_timestamp,
     check_tracker,
@@ -94,114 +89,10 @@ def test_a_summary_is_at_most_another_exactly_if_no_time_ends_up_later(p: LoopSu
     assert (p < q) == (p <= q and p != q)
 
 
-def one(summary: LoopSummary, observes: bool = True) -> NodeSpec:
-    return NodeSpec(1, 1, {(0, 0): (summary,)}, (0,) if observes else ())
-
-
-STAY = LoopSummary()
-BODY = NodeSpec(2, 1, {(0, 0): (STAY,), (1, 0): (STAY,)}, (0, 1))
-PLACES = ["input", "enter 1", "body 1", "enter 2", "body 2", "again 2", "leave 2", "again 1", "leave 1", "output"]
-DEPTHS = {"input": (0, 0), "enter 1": (0, 1), "body 1": (1, 1), "enter 2": (1, 2), "body 2": (2, 2), "again 2": (2, 2)} | {
-    "leave 2": (2, 1),
-    "again 1": (1, 1),
-    "leave 1": (1, 0),
-    "output": (0, 0),
-}
-NODES = (
-    NodeSpec(0, 1, {}, ()),
-    one(LoopSummary.ingress(1)),
-    BODY,
-    one(LoopSummary.ingress(2)),
-    BODY,
-    one(LoopSummary.feedback(2), observes=False),
-    one(LoopSummary.egress(2)),
-    one(LoopSummary.feedback(1), observes=False),
-    one(LoopSummary.egress(1)),
-    NodeSpec(1, 0, {}, (0,)),
-)
-
-
-def edge(start: str, end: str, port: int = 0) -> tuple[Source, Target, bool]:
-    return Source(PLACES.index(start), 0), Target(PLACES.index(end), port), False
-
-
-NESTED = GraphSpec(
-    LoopTime,
-    NODES,
-    (
-        edge("input", "enter 1"),
-        edge("enter 1", "body 1"),
-        edge("body 1", "enter 2"),
-        edge("enter 2", "body 2"),
-        edge("body 2", "again 2"),
-        edge("again 2", "body 2", 1),
-        edge("body 2", "leave 2"),
-        edge("leave 2", "again 1"),
-        edge("again 1", "body 1", 1),
-        edge("leave 2", "leave 1"),
-        edge("leave 1", "output"),
-    ),
-)
-
-
-def times_at(location: Location, most: int) -> Iterator[LoopTime]:
-    """The times of a location's depth in the nesting, up to a bound."""
-    depth = DEPTHS[PLACES[int(str(location.node))]][isinstance(location, Source)]
-    for epoch in range(2):
-        for counters in product(range(most + 1), repeat=depth):
-            yield LoopTime(epoch, counters)
-
-
-def walk(start: tuple[Location, LoopTime], most: int) -> set[tuple[Location, LoopTime]]:
-    """All that an event leads to, step by step, as long as no counter is above ``most``; no summaries are composed."""
-    steps, result, queue = NESTED.steps(), {start}, [start]
-    while queue:
-        location, time = queue.pop()
-        for following, summary in steps[location]:
-            arrival = (following, summary.results_in(time))
-            if arrival not in result and max((0, *arrival[1].counters)) <= most:
-                result.add(arrival)
-                queue.append(arrival)
-    return result
-
-
-def test_could_result_in_agrees_with_walking_through_nested_loops() -> None:
-    tracker = NESTED.build()
-    compared = 0
-    for start in NESTED.locations():
-        for time in times_at(start, 1):
-            reached = walk((start, time), 3)
-            for end in NESTED.locations():
-                arrivals = [at for place, at in reached if place == end]
-                summaries = list(tracker.summary(start, end))
-                for late in times_at(end, 2):
-                    expected = any(at <= late for at in arrivals)
-                    direct: list[Any] = [summary.results_in(time) for summary in summaries]
-                    assert any(at <= late for at in direct) == expected, (start, time, end, late)
-                    compared += 1
-    assert compared > 10_000
-    body = Source(PLACES.index("body 2"), 0)
-    assert Oracle(NESTED).leads((body, LoopTime(0, (1, 8))), (body, LoopTime(0, (2, 0))))
-    assert not Oracle(NESTED).leads((body, LoopTime(0, (2, 0))), (body, LoopTime(0, (1, 8))))
-
-
-@given(st.data())
-def test_frontiers_in_nested_loops_are_those_of_brute_force(data: st.DataObject) -> None:
-    check_tracker(NESTED, data.draw(changes(LoopTime, NESTED)))
-
-
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
 @given(data=st.data())
 def test_T5_frontiers_of_random_graphs_over_times_of_ones_own_are_those_of_brute_force(kit: Any, data: st.DataObject) -> None:
     check_tracker(*data.draw(scenarios(kit)))
-
-
-@pytest.mark.parametrize("missing", ["again 2", "again 1"])
-def test_a_loop_without_a_feedback_is_found(missing: str) -> None:
-    place = PLACES.index(missing)
-    nodes = (*NODES[:place], one(STAY), *NODES[place + 1 :])
-    with pytest.raises(CycleError, match="time does not advance"):
-        GraphSpec(LoopTime, nodes, NESTED.edges).build()
 
 
 EXAMPLES = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,16 @@ import timely
 from tests.recovery.programs import Stopped, expected
 from tests.recovery.programs import program as recovering
 from tests.recovery.test_boundary import run_late
-from tests.testing.programs import loops, nested_loops
-from tests.testing.tampering import silence
 from tests.worker.processes import exchanging
 from timely import Worker
 from timely.errors import (
     ConfigurationError,
     GraphError,
-    InvariantViolation,
-    OperatorError,
     PeerLostError,
-    ProgressError,
     StalledError,
     WorkerError,
 )
-from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
+from timely.progress import ProgressGroups, ProgressMode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.stall import StallDetector
@@ -65,110 +59,6 @@ def test_every_invariant_holds_with_aggregation(kit: TimeKit, routes: ProgressGr
     assert flow.merged(run.results) == flow.reference()
 
 
-Flushed = list[GroupBatch]
-
-
-class Splitting:
-    """Send what went before what came, as two batches."""
-
-    def __init__(self) -> None:
-        self.sequences: Counter[Any] = Counter()
-
-    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
-        collected = []
-        for members, dataflow, batch in honest:
-            parts = [tuple(u for u in batch.updates if u[1] < 0), tuple(u for u in batch.updates if u[1] > 0)]
-            for part in filter(None, parts):
-                key = id(aggregator), tuple(members), dataflow
-                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, self.sequences[key], part)))
-                self.sequences[key] += 1
-        return collected
-
-
-class Reordering:
-    """Send one of two sums after the other, under each other's numbers."""
-
-    def __init__(self) -> None:
-        self.kept: dict[Any, ProgressBatch[Any]] = {}
-
-    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
-        collected = []
-        for members, dataflow, batch in honest:
-            key = id(aggregator), tuple(members), dataflow
-            older = self.kept.pop(key, None)
-            if older is not None:
-                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, older.sequence, batch.updates)))
-                collected.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, batch.sequence, older.updates)))
-            elif self.kept:
-                collected.append(GroupBatch(members, dataflow, batch))
-            else:
-                self.kept[key] = batch
-        return collected
-
-
-class Losing:
-    """Forget one group."""
-
-    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
-        return honest[:-1]
-
-
-BROKEN: dict[str, Callable[[], Callable[[ProgressAggregator, Flushed], Flushed]]] = {
-    "splits": Splitting,
-    "reorders": Reordering,
-    "loses": Losing,
-}
-
-
-def break_flush(monkeypatch: pytest.MonkeyPatch, broken: Callable[[ProgressAggregator, Flushed], Flushed]) -> None:
-    honest = _HONEST
-    monkeypatch.setattr(ProgressAggregator, "flush", lambda aggregator: broken(aggregator, honest(aggregator)))
-
-
-_HONEST = ProgressAggregator.flush
-
-
-@pytest.mark.parametrize("deed", BROKEN)
-@pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
-def test_an_aggregator_that_breaks_a_rule_is_found(routes: ProgressGroups, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_flush(monkeypatch, BROKEN[deed]())
-    with pytest.raises(InvariantViolation) as caught:
-        simulate(loops, workers=4, seed=1, groups=routes)
-    assert caught.value.decisions
-
-
-@pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
-def test_progress_that_comes_back_to_its_group_is_found(routes: ProgressGroups, monkeypatch: pytest.MonkeyPatch) -> None:
-    def receive(aggregator: ProgressAggregator, sender: int, dataflow: int, batch: ProgressBatch[Any]) -> None:
-        if aggregator._forwards:
-            ProgressAggregator.add(aggregator, dataflow, batch)
-
-    monkeypatch.setattr(ProgressAggregator, "receive", receive)
-    with pytest.raises(InvariantViolation):
-        simulate(loops, workers=4, seed=1, groups=routes)
-
-
-def test_a_sum_that_is_sent_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the checks of sums silenced, a worker is seen to take for passed what may still come."""
-    silence(monkeypatch, ("X1", "X2", "X3", "I3", "OC1"))
-    assert any(
-        _named(Splitting(), program, seed, monkeypatch) in ("X4", "Z1", "Z2")
-        for seed in range(12)
-        for program in (loops, nested_loops)
-    )
-
-
-def _named(broken: Any, program: Callable[[Worker], Any], seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    break_flush(monkeypatch, broken)
-    try:
-        simulate(program, workers=4, seed=seed, groups=ProgressGroups.central(4))
-    except InvariantViolation as violation:
-        return violation.invariant
-    except (ProgressError, OperatorError, StalledError) as error:
-        return type(error).__name__
-    return None
-
-
 def advancing(worker: Worker) -> bool:
     """Say that an input has advanced, confer, and return whether all that the others said of theirs is known then."""
     with worker.dataflow(int) as scope:
@@ -190,12 +80,6 @@ def advancing(worker: Worker) -> bool:
 def test_progress_sent_before_an_all_gather_has_arrived_after_it(routes: ProgressGroups) -> None:
     for seed in range(4):
         assert simulate(advancing, workers=4, seed=seed, groups=routes).results == [True] * 4
-
-
-def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProgressAggregator, "in_round", lambda aggregator, round: False)
-    results = [simulate(advancing, workers=4, seed=seed, groups=SHAPES[0]).results for seed in range(8)]
-    assert not all(known for result in results for known in result)
 
 
 def test_a_worker_that_drops_a_dataflow_still_forwards_for_the_others() -> None:
@@ -311,15 +195,6 @@ def test_a_process_that_dies_is_noticed(mode: ProgressMode, dying: int) -> None:
 
     with pytest.raises(WorkerError, match="ended with exit code 7"):
         timely.execute(program, workers=2, processes=2, progress=mode)
-
-
-@pytest.mark.parametrize("mode", ["process", "central"])
-def test_values_come_in_worker_order_as_often_as_asked(mode: ProgressMode) -> None:
-    def program(worker: Worker) -> list[list[Any]]:
-        return [worker.all_gather((number, worker.index)) for number in range(20)]
-
-    collected = [[(number, index) for index in range(4)] for number in range(20)]
-    assert timely.execute(program, workers=2, processes=2, progress=mode) == [collected] * 4
 
 
 @pytest.mark.parametrize("routes", [ProgressGroups.central(3), ProgressGroups(3, [[0, 1], [1, 2]])], ids=shape)
