@@ -217,7 +217,6 @@ def _checkpoint(arguments: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser."""
     parser = _Parser(prog="timely", description="Timely dataflow for Python.")
     parser.add_argument("--version", action="version", version=f"timely {timely.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -41,7 +41,6 @@ def _read(place: str) -> tuple[Store, History, list[Manifest]]:
 
 
 def list_checkpoints(place: str, name: str | None, say: Say) -> None:
-    """Say one line for each checkpoint."""
     if name is not None:
         raise ConfigurationError(f"list has no checkpoint {name}: it lists all; timely checkpoint show DIR {name} shows one")
     for each in _read(place)[2]:

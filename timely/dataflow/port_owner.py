@@ -148,7 +148,6 @@ class UnreferencedCapabilities:
         self._ended = False
 
     def note(self, port: CountedOutput[Any], time: Any) -> None:
-        """Note a capability for ``time``."""
         if self._ended:
             return
         self.noted.append((port, time))  # first of all, so that whoever runs the operator finds it when that is over

@@ -38,7 +38,6 @@ class TimedSession(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
         return self._input.closed
 
     def advance_to(self, time: T) -> None:

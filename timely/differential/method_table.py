@@ -106,7 +106,6 @@ class ArrangementMethods(Generic[T, K, V]):
         return _by_record(self).distinct(name=name)
 
     def count(self, *, name: str = "count") -> Collection[T, tuple[Any, Any]]:
-        """Return ``(record, count)`` for each record."""
         return _by_record(self).count(name=name)
 
     def as_collection(self, f: Callable[[K, V], object] | None = None) -> Collection[T, Any]:

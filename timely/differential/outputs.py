@@ -333,7 +333,6 @@ class Output(Generic[T, D]):
         return chain(self._base.items(), self._complete.items())
 
     def _sums(self, changes: Sequence[_Changes]) -> dict[D, Diff]:
-        """Return the sums of changes."""
         sums: dict[D, Diff] = changes[0].sums().copy() if changes else {}
         for each in changes[1:]:
             _add_up(sums, each.sums().items())

@@ -131,7 +131,6 @@ def check_program(call: str, program: object) -> None:
 
 
 def _number(variable: str, default: int | None) -> Any:
-    """Return an environment variable as a number."""
     text = os.environ.get(variable)
     try:
         return int(text) if text else default

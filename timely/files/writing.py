@@ -282,7 +282,6 @@ class _Folder:
         return match is not None and int(match["part"]) % self._peers == self._worker
 
     def close(self) -> None:
-        """Unlock the folder."""
         locked, self._locked = self._locked, -1
         if locked >= 0:
             self._lock.unlink(missing_ok=True)

@@ -112,7 +112,6 @@ class _Propagating(Generic[T]):
         register_parts(info, self._parts, "propagation/1")
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
-        """Return offers."""
         edges, *offers = collected
         sources = []
         if time.outer not in self._parts:

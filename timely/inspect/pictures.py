@@ -271,7 +271,6 @@ class _Mermaid:
         self._back: list[int] = []
 
     def lines(self, shape: Snapshot) -> Iterator[str]:
-        """Return the lines of a flowchart."""
         yield from self._scope(shape, "n")
         if self._back:
             yield f"linkStyle {','.join(map(str, self._back))} stroke:#c2410c,stroke-width:2px"

@@ -126,7 +126,6 @@ class LocalWorkers:
                 sender.close()
 
     def workers_at(self, place: int) -> range:
-        """Return which workers the process at a place has."""
         return range(place * self._workers, (place + 1) * self._workers)
 
     @property

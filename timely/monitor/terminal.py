@@ -48,7 +48,6 @@ class StatusLine:
             self._written = True
 
     def clear(self) -> None:
-        """Empty the line."""
         if self._written:
             self._erase()
             self._written = False
@@ -84,14 +83,12 @@ class NotebookLine:
         self._renew: Callable[[str], object] | None = None
 
     def write(self, text: str) -> None:
-        """Replace the text."""
         if self._renew is not None:
             self._renew(text)
         elif text:
             self._renew = self._show(text)
 
     def clear(self) -> None:
-        """Empty the line."""
         if self._renew is not None:
             self._renew("")
 

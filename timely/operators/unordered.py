@@ -78,7 +78,6 @@ class UnorderedSession(Generic[T, D]):
         self.time = capability.time
 
     def give(self, record: D) -> None:
-        """Send one record."""
         self.give_batch([record])
 
     def give_many(self, records: Iterable[D]) -> None:

@@ -74,7 +74,6 @@ def _embeds(summary: PathSummary[Any] | None) -> bool:
 
 
 def _cells(plan: Plan[Any], counts: list[dict[Any, int]]) -> list[Cell]:
-    """Return the cells of a plan, with these counts."""
     successors: list[list[int]] = [[] for _ in plan.predecessors]
     for end, ways in enumerate(plan.predecessors):
         for start, _ in ways:

@@ -145,7 +145,6 @@ def _reduce(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]]
 
 
 def _remove(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]]) -> set[int]:
-    """Remove a vertex and return its neighbours."""
     preceding, following = before.pop(vertex), after.pop(vertex)
     for start in preceding:
         if start != vertex:

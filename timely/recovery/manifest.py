@@ -107,7 +107,6 @@ class Manifest:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
         return self.name + MANIFEST
 
     @property
@@ -179,7 +178,6 @@ class Fence:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
         return self.run + FENCE
 
     def encode(self) -> bytes:

@@ -395,7 +395,6 @@ class Recovery:
         return self._good[self._keep - 1] if len(self._good) >= self._keep else None
 
     def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot], in_flight: bool) -> Manifest:
-        """Return the manifest of what all workers wrote."""
         peers, last = self._worker.peers, self._last
         before = self._state.layers
         layers: dict[Key, list[Layer]] = {}

@@ -22,7 +22,6 @@ FIRST_INSIDE: Final = 0
 
 
 def output_number(port: int) -> int:
-    """Return the number of an output of the scope."""
     return ~port
 
 

@@ -62,7 +62,6 @@ class ServerCheckpoints:
 
     @property
     def last(self) -> Manifest | None:
-        """The newest checkpoint."""
         return self.good[0] if self.good else None
 
     def items(self, key: Key) -> Iterator[Iterator[Any]]:

@@ -103,7 +103,6 @@ class Once(logging.Filter):
         self._seen: set[Any] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is new."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             return False  # the client's, who is told

@@ -98,7 +98,6 @@ def _conformed(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def lower_names(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with its names in lower case."""
     return pa.schema([field.with_name(lower_case(field.name)) for field in schema])
 
 

@@ -85,7 +85,6 @@ class LogFile:
         os.ftruncate(self._file, size)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
 
@@ -96,7 +95,6 @@ class Disk:
         self._directory = directory
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         return sorted(os.listdir(self._directory))
 
     def read(self, name: str) -> bytes:
@@ -312,7 +310,6 @@ class LogWriter:
 
     @property
     def end(self) -> SegmentEnd:
-        """The end of what is durable."""
         return SegmentEnd(self._name, self._size)
 
     @property

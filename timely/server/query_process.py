@@ -311,8 +311,6 @@ class RowSearch(Work):
 
 
 class QueryComputation:
-    """The computation of a query."""
-
     def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         self._request = request
         reads = tables_read(request.text) & relations.by_name.keys()
@@ -345,7 +343,6 @@ class QueryComputation:
         return changes, False
 
     def _first(self, rows: list[Change]) -> list[Change]:
-        """Return the first rows, in the order of the query."""
         if self.started.order:
             rows.sort(key=lambda counted: self._sort_key(counted[0]))
             rows = [(row[: self._width], count) for row, count in rows]

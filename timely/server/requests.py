@@ -84,7 +84,6 @@ class RequestKeys:
         return noted.epoch
 
     def note(self, key: RequestKey | None, epoch: int, seconds: float) -> None:
-        """Note that a request has happened."""
         if key is None:
             return
         self._noted[key.key] = NotedKey(key, epoch, seconds)

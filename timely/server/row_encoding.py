@@ -58,7 +58,6 @@ def json_value(value: Any, kind: Kind) -> Any:
 
 
 def row_object(columns: Sequence[Column], row: Row) -> dict[str, Any]:
-    """Return a row as an object of JSON."""
     return {column.name: json_value(value, column.kind) for column, value in zip(columns, row, strict=True)}
 
 

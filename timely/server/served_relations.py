@@ -144,7 +144,6 @@ class ServedRelation:
         return attrs.evolve(self, contents=self.contents.copy(), computation=None)
 
     def description(self) -> ViewDescription:
-        """Return what it is now."""
         query = " ".join(self.definition.query.split()) or None
         return ViewDescription(self.name, self.kind, self.contents.columns, self.contents.size, query, self.error)
 
@@ -205,7 +204,6 @@ def compute(relations: Mapping[str, ServedRelation], views: Iterable[str], epoch
 
 
 def apply(relations: Mapping[str, ServedRelation], time: int, epoch: Epoch) -> None:
-    """Have relations be what they are after an epoch."""
     for name, changes in epoch.changes.items():
         each = relations[name]
         if each.shown:

@@ -51,8 +51,6 @@ from timely.server.server_limits import Limits
 
 
 class TableWrite(TypedDict, total=False):
-    """What ``write`` does to a table."""
-
     insert: Iterable[Row]
     delete: Iterable[Row]
     upsert: Iterable[Row]

@@ -45,8 +45,6 @@ class Signature(NamedTuple):
 
 @attrs.define
 class _File:
-    """What is known of one file."""
-
     rows: Counter[Row] = attrs.Factory(Counter)  # as they are in the table
     applied: Signature | None = None
     refused: Signature | None = None

@@ -22,8 +22,6 @@ from timely.worker.worker_messages import DataMessage, ProgressMessage
 
 
 class CheckedWorker(Protocol):
-    """What the checks need of a worker."""
-
     index: int
 
     @property

@@ -201,7 +201,6 @@ def _then(first: Crossing, second: Crossing) -> Crossing:
 
 
 def add(counts: Counts, stamp: Stamp, diff: int) -> int:
-    """Add to a count, and return the result."""
     count = counts.get(stamp, 0) + diff
     if count:
         counts[stamp] = count
@@ -211,7 +210,6 @@ def add(counts: Counts, stamp: Stamp, diff: int) -> int:
 
 
 def total(parts: Iterable[Counts]) -> Counts:
-    """Return the sum of all counts."""
     sums: Counts = {}
     for part in parts:
         for stamp, diff in part.items():

@@ -34,7 +34,6 @@ class _Registered:
     base: list[bytes] | None
 
     def pieces(self, *, compact: bool) -> list[bytes]:
-        """Return all of the state."""
         save, log = self.part.save, self.part.log
         if log is not None and self.base is not None and not (compact and save is not None):
             self.base = self.base + [self._pickled(piece) for piece in log.drain()]

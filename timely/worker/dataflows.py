@@ -87,13 +87,11 @@ class DataflowBuild:
         """Runs the dataflow in the next step."""
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
-        """Open the next channel."""
         self.channels.append(deliver)
         self.labels.append(label)
         return len(self.channels) - 1
 
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call ``action()`` later."""
         if not self.ended:
             self._timers.after(seconds, action, self.number)
 

@@ -53,7 +53,6 @@ class SendQueue:
         return bool(self._items)
 
     def extend(self, pieces: Sequence[Piece]) -> None:
-        """Append pieces."""
         size = sum(map(len, pieces))
         if not size:
             return

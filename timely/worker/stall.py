@@ -52,7 +52,6 @@ class StallDetector:
         """Changes whenever the report does."""
 
     def count_sent(self, peer: int) -> None:
-        """Count a message to ``peer``."""
         self._sent[peer] += 1
         self.moves += 1
 

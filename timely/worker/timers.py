@@ -31,7 +31,6 @@ class Timers:
         return max(0.0, self.entries[0][0] - self._clock()) if self.entries else None
 
     def run_due(self) -> None:
-        """Run what is due."""
         now = self._clock()
         while self.entries and self.entries[0][0] <= now:
             heapq.heappop(self.entries)[3]()

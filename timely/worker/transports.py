@@ -122,7 +122,6 @@ class ThreadWaker:
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
 
     def wake(self) -> None:
-        """Wake the owner."""
         self._woken.put(None)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -150,7 +149,6 @@ class Waker:
         self._writer.setblocking(False)
 
     def wake(self) -> None:
-        """Wake the owner."""
         try:
             self._writer.send(b"!")
         except OSError:
@@ -225,7 +223,6 @@ class Inbox:
         return self._descriptor.fileno()
 
     def wake(self) -> None:
-        """Wake the owner."""
         if self._descriptor is None:
             self._thread.wake()
         else:  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back

@@ -152,7 +152,6 @@ def verify(data: bytes) -> None:
 
 
 def _add(parts: list[_Entry], into: _Compound) -> _Compound:
-    """Add parts to a compound, and return that."""
     into.size += len(parts)
     if parts.count(None) < len(parts):
         for part in parts:

@@ -46,7 +46,6 @@ class Bag:
         self._order: SortedKeyList | None = None
 
     def add(self, value: object, diff: Diff) -> None:
-        """Add ``diff`` of ``value``."""
         counts = self.counts
         before = counts.get(value)
         count = diff if before is None else before + diff
@@ -72,7 +71,6 @@ class Bag:
 
     @property
     def order(self) -> SortedKeyList:
-        """The values, sorted."""
         if self._order is None:
             self._order = SortedKeyList(self.counts, key=self._key)
         return self._order
@@ -116,8 +114,6 @@ class Count(Aggregate):
 
 
 class Sum(Aggregate):
-    """The sum of the values."""
-
     sums = True
     kernel: str | None = "sum"
 
@@ -285,7 +281,6 @@ class Groups(Generic[T]):
         return True
 
     def bags(self) -> Iterator[Iterable[Bag]]:
-        """Return the bags of each large group."""
         for bags in self._large.values():
             yield bags.values()
 
@@ -320,7 +315,6 @@ class Groups(Generic[T]):
         return self._aggregate.of_bags(chosen) if chosen else ()
 
     def large_entries(self) -> Iterator[tuple[Any, list[Entry]]]:
-        """Return the keys of large groups and their entries."""
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
 

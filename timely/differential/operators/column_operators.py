@@ -37,8 +37,6 @@ class Gathers(Protocol):
 
 
 class ColumnInput(Gathers, Protocol):
-    """The input of a reduction."""
-
     def large(self, keys: Array) -> list[Any]:
         """Return those of ``keys`` that ``gather`` does not have."""
 

@@ -38,7 +38,6 @@ class Moment:
         self._upper = upper
 
     def counts(self, time: Any) -> bool:
-        """Return whether updates at ``time`` count."""
         return not reaches(self._upper, time) if self.at is None else less_equal(time, self.at)
 
 

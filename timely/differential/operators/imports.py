@@ -151,7 +151,6 @@ class Piece(Generic[T]):
         return self._base.columns(self.time, len(others))
 
     def updates(self) -> Any:
-        """Return all of it as a container."""
         chunk = self.chunk
         if chunk is None:
             return list(self)
@@ -234,8 +233,6 @@ class ImportCursor(Cursor[Any]):
 
 
 class TraceImport(Generic[T]):
-    """The operator of one import."""
-
     def __init__(self, index: Index, since: list[T], capability: Capability[T], info: OperatorInfo) -> None:
         registry = index.scope.allocator.registry
         relation = index.scope.identities.relation_of[index.path]

@@ -26,8 +26,6 @@ Wait: TypeAlias = Callable[[T, Iterable[Any]], object]
 
 
 class ReadInput(Protocol[T]):
-    """What a reduction reads of its input."""
-
     pairs: bool
 
     @property

@@ -232,7 +232,6 @@ class _Reduction(Generic[T]):
         return [*self._port.elements, *self._pending.minimum(), *self._now]
 
     def waiting(self, time: T, capability: Callable[[], Capability[T]]) -> _Waiting[T]:
-        """Return what waits for ``time``."""
         return self._pending.at(time, lambda: _Waiting(capability()))
 
     def save(self) -> Iterator[Restored]:

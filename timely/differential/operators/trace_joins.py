@@ -49,8 +49,6 @@ Results: TypeAlias = dict[T, list[Container]]
 
 
 class _Join(Generic[T]):
-    """The logic of one join."""
-
     def __init__(
         self, info: OperatorInfo, left: Arrangement[T, Any, Any], right: Arrangement[T, Any, Any], result: JoinResult
     ) -> None:

@@ -33,8 +33,6 @@ _LEAST: Final = 1 << 20
 
 @final
 class MemoryBlocks(Generic[C]):
-    """Blocks that are chunks."""
-
     def __init__(self) -> None:
         self._chunks: list[C] = []
 
@@ -43,7 +41,6 @@ class MemoryBlocks(Generic[C]):
         self._chunks.append(chunk)
 
     def block(self, number: int, whole: bool = False) -> C:
-        """Return a block."""
         return self._chunks[number]
 
     @property
@@ -57,7 +54,6 @@ class MemoryBlocks(Generic[C]):
         return any(cancels(chunk.times) for chunk in self._chunks)
 
     def advance(self, moved: Move) -> None:
-        """Advance all times."""
         for chunk in self._chunks:
             chunk.times = list(map(moved, chunk.times))
 
@@ -111,7 +107,6 @@ class DiskBlocks(Generic[C]):
         return cancels(self._times)
 
     def advance(self, moved: Move) -> None:
-        """Advance all times."""
         self._times = list(map(moved, self._times))
 
 
@@ -141,7 +136,6 @@ class BlockRun(Generic[C]):
         return self._entries
 
     def count_keys(self) -> int:
-        """Return the number of keys."""
         return self._keys
 
     @property
@@ -155,7 +149,6 @@ class BlockRun(Generic[C]):
         return self._blocks.cancels
 
     def advance(self, moved: Move) -> None:
-        """Advance all times."""
         self._blocks.advance(moved)
 
     def only_block(self) -> C | None:
@@ -167,7 +160,6 @@ class BlockRun(Generic[C]):
         return bisect_right(self._first, number) - 1
 
     def lookup(self, number: int, key: object, entries: list[Entry]) -> None:
-        """Append the entries of one key."""
         block = self._find(number)
         if block >= 0:
             self._blocks.block(block, whole=True).lookup(number, key, entries)
@@ -216,7 +208,6 @@ class RunWriter(Generic[C]):
         self._entries = 0  # of those
 
     def add(self, part: C) -> None:
-        """Add the next part."""
         self._waiting.append(part)
         self._entries += len(part)
         if self._entries >= self._block:

@@ -39,8 +39,6 @@ _END: Final = 1 << 63
 
 
 class RowValues(Protocol):
-    """Values that are rows, as columns."""
-
     @property
     def nbytes(self) -> int:
         """The bytes of the columns."""
@@ -148,11 +146,9 @@ class Chunk(Generic[T]):
         return int(self.offsets[-1])
 
     def count_keys(self) -> int:
-        """Return the number of keys."""
         return len(self.keys)
 
     def all_keys(self) -> Iterator[int]:
-        """Return the keys."""
         return iter(self.keys.tolist())
 
     @property
@@ -313,7 +309,6 @@ class Chunk(Generic[T]):
     # -- entry by entry --------------------------------------------------------------------------------------------
 
     def row_keys(self) -> Array:
-        """Return the key of each entry."""
         return self.keys if len(self.keys) == len(self) else self.keys.repeat(self.offsets[1:] - self.offsets[:-1])
 
     def row_codes(self) -> Array:
@@ -398,7 +393,6 @@ def concatenated(chunks: Sequence[Chunk[T]]) -> Chunk[T]:
 
 
 def merged(chunks: Sequence[Chunk[T]]) -> Chunk[T]:
-    """Return the sum of chunks."""
     times, codes = _common(chunks)
     values, diffs = _columns(chunks)
     keys = np.concatenate([chunk.row_keys() for chunk in chunks])
@@ -495,7 +489,6 @@ def by_time(chunks: Sequence[Chunk[T]], times: Iterable[T], moved: Callable[[T],
 
 
 def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
-    """Return the sum of parts."""
     if len(parts) == 1:
         return parts[0]
     codes_of: dict[Any, int] = {}

@@ -92,7 +92,6 @@ class Cursor(Generic[T]):
         return len(self._trace)
 
     def keys(self) -> Iterator[Any]:
-        """Return the keys of the trace."""
         return self._trace.keys()
 
     def history(self, key: object) -> list[Entry]:
@@ -154,7 +153,6 @@ class Cursor(Generic[T]):
 
     @property
     def trace(self) -> Trace[Any]:
-        """The trace that it reads."""
         return self._trace
 
     def rows(self, delta: Delta[Any], others: Cursor[Any] | None = None) -> Iterable[Row]:
@@ -165,7 +163,6 @@ class Cursor(Generic[T]):
         return sorted(rows, key=lambda row: hash(row[0])) if others is not None and others._trace.reads_disk else rows
 
     def filtered(self, rows: Iterable[Row]) -> Iterable[Row]:
-        """Return the rows that it keeps."""
         keep, pairs = self.keep, self._trace.pairs
         return rows if keep is None else [row for row in rows if keep(row[:2] if pairs else row[0])]
 
@@ -216,6 +213,5 @@ class Cursor(Generic[T]):
         self._run = {}
 
     def end_run(self) -> None:
-        """End it."""
         self._run = None
         self._bounds.clear()

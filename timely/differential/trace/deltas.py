@@ -54,7 +54,6 @@ class Delta(Protocol[T]):
 
 
 def keys_of(delta: Delta[Any], pairs: bool) -> Keys:
-    """Return the keys of a delta."""
     chunk = delta.chunk
     if chunk is not None:
         return chunk.keys
@@ -77,7 +76,6 @@ class RowDelta(list[Update]):
         """Return ``None``: it has no columns."""
 
     def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
-        """Return it as rows."""
         if pairs:
             return [(key, value, diff) for (key, value), diff in self]
         return [(record, None, diff) for record, diff in self]

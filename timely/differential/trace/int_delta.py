@@ -34,7 +34,6 @@ class IntDelta(Updates, Generic[T]):
         return self.chunk if len(self.keys) >= others.many else None
 
     def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
-        """Return it as rows."""
         return RowDelta(self).rows(pairs)
 
     def split(self, keys: Iterable[int]) -> tuple[RowDelta, IntDelta[T]]:

@@ -45,11 +45,9 @@ class ObjectChunk(Generic[K, T]):
         return sum(map(len, self.rows.values()))
 
     def count_keys(self) -> int:
-        """Return the number of keys."""
         return len(self.rows)
 
     def all_keys(self) -> Iterator[K]:
-        """Return the keys."""
         return iter(self.rows)
 
     @property
@@ -58,7 +56,6 @@ class ObjectChunk(Generic[K, T]):
         return ENTRY * len(self)
 
     def lookup(self, number: int, key: K, entries: list[Entry]) -> None:
-        """Append the entries of one key."""
         coded = self.rows.get(key)
         if coded is not None:
             times = self.times

@@ -113,7 +113,6 @@ class RowLists:
         return {key: entries for key, entries in waiting.items() if entries}
 
     def keys(self) -> dict[object, None]:
-        """Return the keys that have entries."""
         return dict.fromkeys((*self.settled, *self.fresh))
 
     def entries(self) -> int:
@@ -152,7 +151,6 @@ class RowLists:
         return self._compact(key)
 
     def compact(self) -> None:
-        """Compact all keys."""
         self._holds.advance()
         for key in list(self.settled):
             self._compact(key)

@@ -177,5 +177,4 @@ class ArrowDelta(KeyedRows, Generic[T]):
         return self.chunk
 
     def rows(self, pairs: bool, others: Partner | None = None) -> list[Row]:
-        """Return it as rows."""
         return RowDelta(self).rows(pairs)

@@ -99,7 +99,6 @@ class Spine(Generic[C]):
                 yield chunk
 
     def lookup(self, key: object, seen: int, ahead: Container[int]) -> list[Entry]:
-        """Return the entries of one key."""
         entries: list[Entry] = []
         number = key if self._numbered and type(key) is int else self.layout.number(key)
         if number is not None:
@@ -125,7 +124,6 @@ class Spine(Generic[C]):
         return sum(run.count_keys() for run in self.visible())
 
     def count_runs(self) -> int:
-        """Return the number of runs."""
         return len(self._runs) + len(self.fresh)
 
     @property

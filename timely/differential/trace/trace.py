@@ -150,7 +150,6 @@ class Trace(Generic[T]):
         return delta
 
     def _spine(self, layout: Layout[Any]) -> Spine[Any]:
-        """Return the spine of a layout."""
         for spine in self._spines:
             if spine.layout == layout:
                 return spine
@@ -414,13 +413,11 @@ class Trace(Generic[T]):
         return True
 
     def compact(self) -> None:
-        """Compact all keys."""
         self._rows.compact()
         for spine in self._spines:
             spine.compact()
 
     def compact_key(self, key: object) -> list[Entry]:
-        """Compact one key, and return its entries."""
         entries = self._rows.compact_key(key)
         return self.holds.compacted(self.history(key)) if self._spines else entries
 
@@ -447,7 +444,6 @@ class Trace(Generic[T]):
 
     @property
     def budget(self) -> MemoryBudget:
-        """The memory budget that it is in."""
         return MemoryBudget.current() if self._memory is None else self._memory.budget
 
     def recount(self) -> int:

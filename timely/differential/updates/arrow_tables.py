@@ -227,7 +227,6 @@ class Fields:
         )
 
     def rows(self, batch: Container) -> list[tuple[object, ...]]:
-        """Return the records of a batch."""
         return list(zip(*(map(canonical, column.to_pylist()) for column in batch.columns), strict=True))
 
 

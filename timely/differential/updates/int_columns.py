@@ -84,7 +84,6 @@ class Updates:
         return {delay: self.chosen(delays == delay) for delay in np.unique(delays).tolist()}
 
     def counts(self) -> Array:
-        """Return the differences as an array."""
         return np.ones(len(self.keys), np.int64) if self.diffs is None else self.diffs
 
     def consolidated(self) -> Updates:
@@ -93,7 +92,6 @@ class Updates:
         return Updates(rows[0], rows[1] if len(rows) > 1 else None, diffs)
 
     def negated(self) -> Updates:
-        """Return the updates with all differences negated."""
         return Updates(self.keys, self.values, -self.counts())
 
     def routed(self, pairs: bool) -> bool:

@@ -37,7 +37,6 @@ class Fixed:
         return len(self.numbers)
 
     def take(self, rows: pa.Array) -> Fixed:
-        """Return some of the rows."""
         return Fixed(self.numbers.take(rows), self.scale)
 
     def array(self) -> pa.Array:
@@ -109,7 +108,6 @@ class LazyColumn:
         self.made_of = source, rows, make
 
     def get(self) -> Any:
-        """Return the array."""
         source, rows, make = self.made_of
         if rows is not None:
             source = source.get().take(pa.array(rows))
@@ -177,11 +175,9 @@ class RowColumns:
         return [(0, self)] if workers == 1 else split(self, self.owners(workers), workers)
 
     def owners(self, workers: int) -> Array:
-        """Return the worker of each row."""
         return np.array([route(row) % workers for row in self.rows()], np.int64)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Return the rows as tuples."""
         if self._rows is None:
             self._rows = list(zip(*(values_of(column.get()) for column in self.columns), strict=True)) or [()] * self.count
         return self._rows
@@ -199,7 +195,6 @@ class RowColumns:
         return self
 
     def arrays(self) -> list[pa.Array]:
-        """Return the columns as arrays of Arrow."""
         columns = [lazy.get() for lazy in self.columns]
         return [column.array() if isinstance(column, Fixed) else column for column in columns]
 
@@ -259,7 +254,6 @@ class KeyedRows:
         return split(self, self.keys % workers, workers)
 
     def ordered(self) -> KeyedRows:
-        """Return the updates in order of their keys."""
         if len(self.keys) < 2 or (self.keys[1:] >= self.keys[:-1]).all():
             return self
         return self.chosen(np.argsort(self.keys, kind="stable"))

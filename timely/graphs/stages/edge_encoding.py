@@ -82,7 +82,6 @@ class _Message:
         yield self
 
     def partition(self, key: Any, workers: int) -> Sequence[tuple[int, _Message]]:
-        """Return the one worker that gets it."""
         return [(self.receiver, self)]
 
 
@@ -343,7 +342,6 @@ def _translate(info: OperatorInfo, _: object, collected: list[Collected]) -> Ite
 
 
 def _numbers(coded: _Coded, part: int, replies: Spool) -> Column:
-    """Return the number of each code of a part."""
     table = np.empty(coded.nodes[part], np.int64)
     for reply in replies.drain():
         table[coded.requested[part][reply.sender]] = reply.content

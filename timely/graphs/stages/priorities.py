@@ -37,5 +37,4 @@ def priority(nodes: Column, round: int) -> Column:
 
 
 def node_of(priorities: Column) -> Column:
-    """Return the node that each of ``priorities`` belongs to."""
     return priorities & 0xFFFFFFFF

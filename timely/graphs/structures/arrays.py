@@ -78,7 +78,6 @@ def add_counts(counts: Column, places: Column) -> None:
 
 
 def join_columns(parts: Sequence[Column]) -> Column:
-    """Return the values of all parts as one column."""
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
@@ -154,7 +153,6 @@ def inverse(order: Column) -> Column:
 
 
 def run_starts(values: npt.NDArray[Any]) -> Column:
-    """Return where each run of equal values starts."""
     return np.flatnonzero(np.concatenate((np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])))
 
 

@@ -167,7 +167,6 @@ class Values:
             self.chunks[-1] = pa.concat_arrays([self.chunks[-1], last])
 
     def take(self, codes: Column) -> pa.Array:
-        """Return the values of ``codes``."""
         if len(self.chunks) == 1:
             return self.chunks[0].take(pa.array(codes))
         values = pa.chunked_array(self.chunks).take(pa.array(codes))

@@ -65,7 +65,6 @@ class SortedBlocks:
         return self._rows
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield the rows, block by block."""
         return (block.T.astype(np.int64, copy=False) for block in self._blocks)
 
     def append(self, block: Rows) -> None:

@@ -159,7 +159,6 @@ class _Rows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return int(self.batch.nbytes)
 
     def codes_of_rows(self) -> Array:

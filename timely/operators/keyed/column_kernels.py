@@ -130,7 +130,6 @@ def _may_be_nan(semantics: Semantics, values: Any) -> bool:
 
 
 def greater(semantics: Semantics, left: Any, right: Any) -> Any:
-    """Return which values are greater."""
     return less(semantics, right, left)
 
 

@@ -214,7 +214,6 @@ class ExactSum:
 
     @classmethod
     def merged(cls, totals: Iterable[ExactSum]) -> ExactSum:
-        """Return the sum of sums."""
         total_of_all, imaginary = cls(), []
         for total in totals:
             total_of_all._whole += total._whole
@@ -288,7 +287,6 @@ class ExactSum:
         self._add_part(exponent, count, int(value.scaleb(-exponent, _UNROUNDED)) * count)
 
     def result(self) -> Any:
-        """Return the sum."""
         if self._imaginary is not None and self._imaginary._has_parts:
             return complex(self._real(), self._imaginary._real())
         return self._real()

@@ -76,7 +76,6 @@ _KINDS: Final[dict[Any, Kind]] = {}
 
 
 def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = (), scale: int | None = None) -> Kind:
-    """Return the one kind of this description."""
     key = value, element, fields, scale
     kind = _KINDS.get(key)
     return _KINDS.setdefault(key, Kind(*key)) if kind is None else kind

@@ -91,7 +91,6 @@ class SqlFunction:
 
 
 def named(names: str, *rules: Rule, prepared: Mapping[int, Callable[..., Any]] = MappingProxyType({})) -> dict[str, SqlFunction]:
-    """Return a function by each of its names."""
     return dict.fromkeys(names.split(", "), SqlFunction(rules, prepared))
 
 
@@ -110,5 +109,4 @@ def seeing_nulls(f: Callable[..., Any], result: Kind, kinds: Iterable[Kind], opt
 
 
 def taking(count: int, rule: Callable[[Arguments], Overload | None]) -> Rule:
-    """Return a rule for calls with ``count`` arguments."""
     return lambda kinds: rule(kinds) if len(kinds) == count else None

@@ -157,7 +157,6 @@ def integer_of(text: str) -> int:
 
 
 def float_of(text: str) -> float:
-    """Return the float of a text."""
     infinite = _INFINITE.fullmatch(text.strip(_SPACES))
     if infinite is not None:
         return float(f"{infinite[1]}inf")
@@ -167,7 +166,6 @@ def float_of(text: str) -> float:
 
 
 def decimal_of(text: str) -> Decimal:
-    """Return the decimal of a text."""
     number = _decimal(text)
     if number and not -200 < number.adjusted() < 200:
         raise SqlError(f"{brief(text)} is too large or too small")
@@ -224,7 +222,6 @@ def timestamp_of(text: str) -> datetime.datetime:
 
 
 def time_of(text: str) -> datetime.time:
-    """Return the time of day of a text."""
     zoned = _ZONE.fullmatch(text)
     named = zoned is not None and zoned[7] is not None  # which needs a date
     match = None if named else _TIME.fullmatch(_without_zone(text))
