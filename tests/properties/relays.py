@@ -22,7 +22,6 @@ from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Location, Nesting, Time, below, flat, nested
 from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
-from timely.progress import ProgressGroups
 from timely.testing import Network
 from timely.testing.checker import InvariantChecker
 from timely.testing.simulator import SimulatedWorker
@@ -258,13 +257,13 @@ class Forwarder:
 
 
 class Cluster:
-    """A plan on as many simulated workers as it asks for; ``routes`` say who tells whom of progress."""
+    """A plan on as many simulated workers as it asks for."""
 
-    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: ProgressGroups | None = None) -> None:
+    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool) -> None:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)
-        self.checker = InvariantChecker(self.network, routes)
+        self.checker = InvariantChecker(self.network)
         transports = [self.network.transport(worker) for worker in range(plan.workers)]
         self.workers = [SimulatedWorker(transport, None, self.checker) for transport in transports]
         self.received: Received = {}

@@ -13,12 +13,10 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.properties.relays import Choices, Cluster, plans, reference
-from tests.support.nesting_strategy import nestings
 from tests.testing.kits import KITS
 from timely.dataflow import ports
 from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
@@ -39,30 +37,6 @@ def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: Progr
     flow = data.draw(dataflows(kit))
     run = simulate(flow.program, workers=4, seed=seed, groups=ProgressGroups.named(mode, 4, each))
     assert flow.merged(run.results) == flow.reference()
-
-
-@EVERY_KIT
-@FEW
-@given(data=st.data(), mode=st.sampled_from(PROGRESS_MODES), each=st.sampled_from([1, 2]))
-def test_Z1_to_Z5_in_every_mode(kit: TimeKit, data: st.DataObject, mode: ProgressMode, each: int) -> None:
-    """In nested scopes no frontier passes a time that may come by the flat graph, and none stays behind when all is delivered."""
-    nesting = data.draw(nestings(kit, exchanges=True)).repaired()
-    plan = data.draw(plans(nesting, 4))
-    expected = reference(plan)
-    assume(sum(map(len, expected.values())) < 200)
-    choices = Choices(data)
-    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()), routes=ProgressGroups.named(mode, 4, each))
-    for worker in range(4):
-        if choices.below(4):
-            cluster.build(worker)
-    for _ in range(choices.below(4)):
-        for relays in cluster.relays:
-            for relay in (relays or {}).values():
-                relay.allow(2)
-        for _ in range(choices.below(60)):
-            cluster.act()
-    cluster.finish()
-    assert cluster.received == expected
 
 
 @given(dataflows(max_operators=8), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10**6))

@@ -5,7 +5,7 @@ It takes a type of times, or a :class:`~timely.testing.TimeKit`. Small cases com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias, get_origin
 
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from tests.support.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
 from timely.errors import ConfigurationError
 from timely.order import Product
 from timely.progress import Source, Target
-from timely.testing import TimeKit, smallest, time_kit
+from timely.testing import TimeKit, time_kit
 
 Wires: TypeAlias = tuple[tuple[bool, int, bool], ...]
 """For each input of an operator: whether something leads there, from which output (counted round), and exchanged or not."""
@@ -122,15 +122,3 @@ def _coordinates(kit: TimeKit) -> list[TimeKit]:
     if get_origin(kit.spec) is Product:
         raise ConfigurationError(f"the kit of {kit.spec} does not say what it is a product of: make it by TimeKit.product")
     return [kit]
-
-
-def smallest_nesting(strategy: st.SearchStrategy[Nesting], condition: Callable[[Nesting], bool]) -> Nesting:
-    """Return the simplest nesting that fulfils a condition: what Hypothesis finds, and then without whatever can be left out."""
-    return without_needless(smallest(strategy, condition), condition)
-
-
-def without_needless(nesting: Nesting, condition: Callable[[Nesting], bool]) -> Nesting:
-    """Return a nesting that fulfils a condition, without what it does not need for it."""
-    while (smaller := next(filter(condition, nesting.smaller()), None)) is not None:
-        nesting = smaller
-    return nesting

@@ -8,19 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.properties.test_flattening import check_against_flat_graph
-from tests.support.flat_graph import FlatGraph
-from tests.support.nesting import Nesting, flat
-from tests.support.nesting_builder import build_nesting
-from tests.support.nesting_strategy import nestings, smallest_nesting, without_needless
-from tests.testing.kits import KITS, QUARTERS, Quarter
-from timely import ConfigurationError, Source, Step, Target, Worker
+from tests.testing.kits import KITS
+from timely import ConfigurationError
 from timely.testing import TimeKit, dataflows, random_dataflows, simulate, smallest
 from timely.testing.random_dataflows import Cycle, Dataflow, Input, Scoped, Total, dataflow_spec
 
@@ -43,15 +37,6 @@ def test_law_2_T7_a_dataflow_over_custom_times_computes_what_the_reference_compu
 @given(dataflows())
 def test_a_dataflow_prints_as_what_makes_it(flow: Dataflow) -> None:
     assert eval(repr(flow), {**vars(timely), **vars(random_dataflows)}) == flow
-
-
-@EVERY_KIT
-@FEWER
-@given(data=st.data(), sharing=st.booleans())
-def test_frontiers_in_a_nesting_over_times_of_ones_own_are_those_of_the_flat_graph(
-    kit: TimeKit, data: st.DataObject, sharing: bool
-) -> None:
-    check_against_flat_graph(data.draw(nestings(kit)), data, most=8, sharing=sharing)
 
 
 # -- what is wrong is found, and shrunk ------------------------------------------------------------------------------------
@@ -87,72 +72,6 @@ def test_T9_a_wrong_operator_is_shrunk(name: str, operators: int, monkeypatch: p
     assert sum(len(sending.records) for sending in flow.sendings) <= 3
     monkeypatch.undo()
     assert not differs(flow)
-
-
-class Hasty(Quarter):
-    """A wrong refinement: it rounds up what a path through a scope takes, so that outside one expects things too late."""
-
-    @classmethod
-    def summarize(cls, summary: Any) -> Step:
-        return Step(-(-summary.by // 4))
-
-
-def shows_too_little(nesting: Nesting) -> bool:
-    """Return whether some frontier is not that of the flat graph, when the first operator alone holds what it has at first."""
-    inputs: dict[int, list[Any]] = {}
-    if not nesting.links or not any(scope.time for scope in nesting.scopes):
-        return False  # nothing is translated on the way from anywhere to anywhere
-
-    def make(op: int, ports: list[Any], capabilities: list[Any], info: Any) -> Callable[..., object]:
-        inputs[op] = ports
-        for capability in capabilities if op else []:
-            capability.drop()
-        return lambda *ports: len(capabilities)  # which holds them
-
-    worker = Worker()
-    build_nesting(nesting, worker, make)
-    for _ in range(10):
-        worker.step()
-    held = [(Source(0, o), nesting.minimum(nesting.ops[0].scope)) for o in range(nesting.ops[0].outputs)]
-    frontiers = FlatGraph(nesting).frontiers(held)
-    return any(
-        {flat(time) for time in port.frontier} != frontiers[Target(op, i)]
-        for op, ports in inputs.items()
-        for i, port in enumerate(ports)
-        if nesting.ops[op].observes[i]
-    )
-
-
-def wrong_nestings() -> st.SearchStrategy[Nesting]:
-    """Make nestings with a wrong refinement."""
-    quarters = attrs.evolve(QUARTERS, spec=Hasty, times=QUARTERS.times.map(lambda time: Hasty(time.n)))
-    kit = attrs.evolve(KITS["int"], inside=(quarters,))
-    return nestings(kit, max_ops=4, max_scopes=3).map(Nesting.repaired)
-
-
-def check_right_refinement(nesting: Nesting) -> None:
-    """Check that a nesting that shows a wrong refinement shows nothing with the right one."""
-    right = attrs.evolve(nesting, scopes=tuple(attrs.evolve(scope, time=scope.time and Quarter) for scope in nesting.scopes))
-    assert not shows_too_little(right)
-
-
-def test_T9_a_wrong_refinement_is_found() -> None:
-    # Hypothesis shrinks for 20 s (the soak test below); here only what can be left out of its first find is.
-    quick = settings(database=None, derandomize=True, max_examples=2_000, phases=[Phase.generate])
-    nesting = without_needless(find(wrong_nestings(), shows_too_little, settings=quick), shows_too_little)
-    assert len(nesting.scopes) <= 3
-    assert len(nesting.ops) <= 3
-    assert len(nesting.links) <= 2
-    check_right_refinement(nesting)
-
-
-@pytest.mark.soak
-def test_T9_a_wrong_refinement_is_shrunk() -> None:
-    nesting = smallest_nesting(wrong_nestings(), shows_too_little)
-    assert len(nesting.scopes) == 2
-    assert len(nesting.ops) == 3
-    assert len(nesting.links) == 2
-    check_right_refinement(nesting)
 
 
 def test_an_input_in_a_nested_scope_is_refused() -> None:
