@@ -1,4 +1,4 @@
-"""``python -m tests.prose``: the English of documents and docstrings keeps to the rules of CONTRIBUTING.md.
+"""``python -m tests.prose``: the English of documents, docstrings and messages keeps to the rules of CONTRIBUTING.md.
 
 A sentence has at most 25 words, and the words of the field stand where others were once. Code and tables are not read. Prints
 each finding with its file and line, and ends with a status of 1 if there is any. Linters of prose on PyPI either fetch a program
@@ -19,6 +19,14 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LONGEST: Final = 25
 LOOSE: Final = 50
 """The limit of docstrings, and of the pages below: what was written before there was a limit. Take pages out, and add none."""
+
+MESSAGE: Final = 40
+"""The limit of messages of errors and warnings, and of the help of the command: what is wrong, and what to do."""
+
+_SAID: Final = re.compile(r"(Error|Warning|Violation|HTTP[A-Za-z]+)$|^(warn|say|print|refusal)$")
+"""The functions whose arguments users read."""
+
+_MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 LOOSE_PAGES: Final = frozenset({"CHANGELOG.md"})
 
@@ -99,6 +107,21 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
                     yield line, _EXAMPLE.sub(lambda match: "\n" * match[0].count("\n"), inspect.cleandoc(text))
 
 
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a module that users read, with their lines; a value in one is a word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            help_of = [each.value for each in node.keywords if each.arg in ("help", "description", "epilog", "text")]
+            for argument in [*(node.args if _SAID.search(name) else ()), *help_of]:
+                match argument:
+                    case ast.Constant(str(text)):
+                        yield argument.lineno, text
+                    case ast.JoinedStr(values):
+                        words = (part.value if isinstance(part, ast.Constant) else "X" for part in values)
+                        yield argument.lineno, "".join(map(str, words))
+
+
 def pages(root: Path) -> Iterator[Path]:
     """Yield the documents that users read."""
     yield from sorted([*root.glob("[RC]*.md"), *(root / "docs").rglob("*.md")])
@@ -113,6 +136,12 @@ def main(root: Path = ROOT) -> int:
     for module in sorted([*(root / "timely").rglob("*.py"), *(root / "tests").rglob("*.py")]):
         for line, text in docstrings(module.read_text(encoding="utf-8")):
             problems += [(module, finding._replace(line=finding.line + line - 1)) for finding in findings(text, LOOSE)]
+    for module in sorted((root / "timely").rglob("*.py")):
+        for line, text in messages(module.read_text(encoding="utf-8")):
+            problems += [(module, finding._replace(line=line)) for finding in findings(text, MESSAGE)]
+    for page in sorted((root / "timely").rglob("*.html")):
+        shown = _MARKUP.sub(lambda markup: "\f" + "\n" * markup[0].count("\n"), page.read_text(encoding="utf-8"))
+        problems += [(page, finding) for finding in findings(shown)]
     for file, finding in problems:
         print(f"{file.relative_to(root)}:{finding.line}: {finding.problem}")
     return 1 if problems else 0

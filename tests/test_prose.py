@@ -34,6 +34,24 @@ def test_docstrings_are_read_without_their_examples(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out.startswith("timely/module.py:4: 51 words")
 
 
+def test_messages_are_read_with_a_word_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = tmp_path / "timely"
+    package.mkdir()
+    source = (
+        f'raise GraphError(f"{"one {x} " * 21}")\nparser.add_argument("--a", help="simply a number")\nread("{"one " * 41}")\n'
+    )
+    (package / "module.py").write_text(source)
+    (package / "page.html").write_text(f"<script>{'one ' * 41}</script>\n<p>in order to see</p>")
+    assert prose.main(tmp_path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[:2] for line in lines] == [
+        ["timely/module.py", "1"],
+        ["timely/module.py", "2"],
+        ["timely/page.html", "2"],
+    ]
+    assert "42 words" in lines[0] and "'simply'" in lines[1] and "'in order to'" in lines[2]
+
+
 def test_the_list_of_pages_with_long_sentences_only_shrinks() -> None:
     written = {page.relative_to(prose.ROOT).as_posix(): page for page in prose.pages(prose.ROOT)}
     clean = [

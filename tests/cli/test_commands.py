@@ -393,7 +393,7 @@ def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> 
     status, out, error = piped(["explain", "endless.py", "--patience", "1"], b"")
     assert (status, error) == (1, b"")
     assert out.startswith(b"the loop /build/loop#0 has gone from round " if "loop#0" in path else b"the loop in /build has gone")
-    assert b"if it is to end, have each round send fewer records to connect_loop" in out
+    assert b"If it is to end, have each round send fewer records to connect_loop" in out
     assert f"They go round by 'feedback' ({path}, built at endless.py:3 in build)".encode() in out
 
 

@@ -237,7 +237,7 @@ def test_an_endless_loop_is_reported_once_an_epoch() -> None:
     watched.look(20, steps=30)
     [text] = watched.messages
     assert "the loop /df/again#1 has gone from round" in text
-    assert "/df is still at 0: if it is to end" in text
+    assert "/df is still at 0. If it is to end" in text
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -256,7 +256,7 @@ def test_stream_3_a_loop_in_no_nested_scope_is_reported_once_nothing_else_sends(
         watched.look(1, steps=30)
     if closed:
         [text] = watched.messages
-        assert "the loop in /df has gone from round" in text and "nothing else sends any more: if it is to end" in text
+        assert "the loop in /df has gone from round" in text and "nothing else sends any more. If it is to end" in text
     else:
         assert watched.messages == []
     watched.worker.drop_dataflow(scope)

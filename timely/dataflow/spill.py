@@ -163,7 +163,7 @@ class SpillQueue(Generic[T]):
             yield
         except Exception as error:
             raise SpillError(
-                f"{self._label}: what waits there cannot {deed} in order to spill to disk, {error_text(error)}."
+                f"{self._label}: what waits there cannot {deed} to spill to disk, {error_text(error)}."
                 f" It stays as it was; {advice}, or use the pact without timely.Spill"
             ) from error
 

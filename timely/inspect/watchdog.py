@@ -108,7 +108,7 @@ class StuckDetector:
                         name, stays = f"the loop in {dataflow.path}", "nothing else sends any more"
                     self._write(
                         f"{name} has gone from round {loop.round} to round {round} in {now - loop.since:.0f} s, with"
-                        f" {subgraph.under_way()} records on their way in it, and {stays}: if it is to end, have each round"
+                        f" {subgraph.under_way()} records on their way in it, and {stays}. If it is to end, have each round"
                         f" send fewer records to connect_loop, or give feedback() a summary with a limit. They go round by {by}"
                     )
         self._loops = seen

@@ -33,7 +33,7 @@ def order_key(time: Any, name: str) -> OrderKey:
         return lambda pair: (outer(pair[0]), inner(pair[1]))
     raise TimestampError(
         f"operator {name!r} carries state from one time to the next, and incomparable times of type {domain.name} have no order"
-        " in which to take them: give the type a method sort_key() that tells every two times apart, or is_total() if every two"
+        " in which to take them. Give the type a method sort_key() that tells every two times apart, or is_total() if every two"
         " are comparable; or use an operator with a state for each time, such as aggregate"
     )
 

@@ -142,7 +142,7 @@ class RunDefaults:
         if not self.application or _NAMED_BY_SPARK.fullmatch(self.application):
             raise ConfigurationError(
                 f"checkpoint={name!r} names a run below {self.checkpoint_dir} (spark.timely.checkpoint.dir), where it is found"
-                f" again by the name of the application, and {self.application!r} is one that Spark gave it: set spark.app.name,"
+                f" again by the name of the application. {self.application!r} is one that Spark gave it: set spark.app.name,"
                 " always the same, when the session is made, or give a whole path or URI as checkpoint="
             )
         below = (self.application, f"{kind}-{name_of(build)}", name)  # one folder for a name, so that none is inside of another

@@ -127,8 +127,8 @@ def _of_clock(key: datetime.time) -> int:
 def _refuse(key: object) -> int:
     raise RoutingError(
         "a key must be a number, a string, bytes, a date, an instant, a span of time, a UUID, a member of an enumeration, or a"
-        " tuple, frozenset, data class or attrs class of such, whose __eq__ is the generated one, and"
-        f" {brief(key)} is of type {type(key).__name__}: give key=, a function that returns one of these, equal for equal records"
+        f" tuple, frozenset, data class or attrs class of such with the generated __eq__. {brief(key)} is of type"
+        f" {type(key).__name__}: give key=, a function that returns one of these, equal for equal records"
     )
 
 
