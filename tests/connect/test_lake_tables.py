@@ -276,7 +276,7 @@ def test_tables_of_timely_serve_follow_and_are_followed(lake: Any, tmp_path: Pat
     script = f"""create source items (part varchar, n bigint, note varchar) with ({lake.options()});
         create view doubled as select part, 2 * n as n, note from items;
         create sink out from doubled with ({copy.options()}, key = 'part, n');"""
-    with Views(data=tmp_path / "data") as views, Connectors(views, seconds=0.001) as connectors:
+    with Views(data=tmp_path / "data") as views, Connectors(views, seconds=0.02) as connectors:
         views.apply_script(script)
         for expected in ({("a", 2, "x"): 1, ("b", 4, None): 1}, {("a", 2, "x"): 1, ("a", 6, "y"): 1}):
             wait(partial(has, copy, expected), connectors)

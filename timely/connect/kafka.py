@@ -88,11 +88,15 @@ class KafkaSource:
 
     def partitions(self) -> list[str]:
         if monotonic() >= self._asked + _REFRESH:
-            with self._consumer() as consumer:
-                topic = consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
-                if topic.error is not None:
-                    raise ConnectorError(f"source {self.name!r}: topic {self._topic} cannot be read: {topic.error}")
-                self._names = [f"{self._topic}-{number}" for number in sorted(topic.partitions)]
+            try:
+                with self._consumer() as consumer:
+                    topic = consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+                    if topic.error is not None:
+                        raise ConnectorError(f"source {self.name!r}: topic {self._topic} cannot be read: {topic.error}")
+                    self._names = [f"{self._topic}-{number}" for number in sorted(topic.partitions)]
+            except ConnectorError:
+                if not self._names:  # else a connection is lost, and it is asked again
+                    raise
             self._asked = monotonic()
         return self._names
 
