@@ -147,7 +147,7 @@ def contents(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
 
 def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
     """Ask queries over tables at each epoch."""
-    from tests.differential.beside_duckdb import typed
+    from tests.differential.beside_duckdb import rows_in, typed
 
     databases = [duckdb.connect() for _ in range(EPOCHS)]
     for epoch, database in enumerate(databases):
@@ -157,7 +157,7 @@ def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
             database.unregister("arriving")
     for sql in queries:
         try:
-            expected = [typed((row, 1) for row in database.execute(sql).fetchall()) for database in databases]
+            expected = [typed((row, 1) for row in rows_in(database.execute(sql))) for database in databases]
         except duckdb.Error:
             outcome.failed_in_duckdb += 1
             continue

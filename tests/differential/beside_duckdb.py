@@ -43,6 +43,16 @@ def plain(value: Any) -> Any:
     return type(value).__name__, value
 
 
+def rows_in(result: Any) -> list[Any]:
+    """Return the rows of a result of DuckDB; maps are pairs of keys and values, where structs are values."""
+    places = {place for place, column in enumerate(result.description) if str(column[1]).startswith("MAP(")}
+
+    def value(place: int, value: Any) -> Any:
+        return tuple(value.items()) if place in places and value is not None else value
+
+    return [tuple(value(place, each) for place, each in enumerate(row)) for row in result.fetchall()]
+
+
 def typed(rows: Any) -> Counter[Any]:
     """Count rows, with the types of their values: 1, 1.0 and true are not the same here."""
     counts: Counter[Any] = Counter()
@@ -86,7 +96,7 @@ class Epochs:
         by_epoch = []
         for name in self.in_duckdb:
             with _using(name) as connection:
-                by_epoch.append(connection.execute(query).fetchall())
+                by_epoch.append(rows_in(connection.execute(query)))
         return by_epoch
 
     def expected(self, query: str) -> list[Any]:

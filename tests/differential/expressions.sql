@@ -196,3 +196,9 @@ to_json(j); to_json(j::json); json_array(j, 1, NULL, j::json); json_object('k', 
 json_object(); json_array(); '[1, "2", null]'::json::bigint[]; '{"a": [1], "b": null}'::json::struct(a int[], b json); '["a", 1.50, [1.50]]'::json::varchar[]; length(j::json);
 j::json = j; [j::json]; j::json in ('null', 'true'); json_array(true, 1, 1.5::double, date '2024-01-31', time '10:00:00', 'é"'); json_quote(j); row(j, 1)::json;
 to_json(timestamp '2024-01-31 10:00:00.5'); to_json(1e21); (1e-7)::json; true::json; {'a': [1]}::json; 170141183460469231731687303715884105727::json; json_type(1::json);
+
+-- column k
+k; k['a']; k['x']; k[NULL]; map_keys(k); map_values(k); map_entries(k); cardinality(k); map_contains(k, 'b'); map_extract(k, 'a'); element_at(k, 'é'); k is null;
+map_extract(k, NULL); map_extract_value(k, ''); map_concat(k, map {'a': 9::bigint, 'z': 0}); map_concat(map {'a': 9::bigint}, k); map_from_entries(map_entries(k)); k = map {'a': 1};
+map(map_keys(k), map_values(k)) = k; k < map {'a': 2}; greatest(k, map {'b': NULL}); coalesce(k, map {'none': 1}); k::map(varchar, double); (k::map(varchar, varchar))['a']; map {}; map_keys(map());
+map {'x': k['a'], 'y': 2}; map {'x': k}['x']['a']; {'m': k}.m['a']; len(map_keys(k)); k in (map {'a': 1}, map {}::map(varchar, bigint)); map {1: 'a', 2: 'b'}[cardinality(k)];

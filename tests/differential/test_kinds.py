@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("span", pa.duration("us")),
         ("sizes", pa.list_(pa.int64())),
         ("place", pa.struct([("Street", pa.string()), ("numbers", pa.list_(pa.int64()))])),
+        ("prices", pa.map_(pa.string(), pa.float32())),
     ]
 )
 
@@ -57,6 +58,7 @@ def row(number: int) -> Any:
         datetime.timedelta(number % 4),
         [number % 4, None] if number < 8 else (number % 4, None),
         ("x", (number % 4,)) if number < 8 else {"street": "x", "numbers": [number % 4]},
+        {"a": number % 4, "b": None} if number < 8 else (("a", float(number % 4)), ("b", None)),
     )
 
 
@@ -70,7 +72,7 @@ def grouped(rows: Any) -> Any:
     query = f"""
         with g as (select {names}, count(*) as n from t group by {names})
         select g.*, o.n as m from g join g as o on g.clock = o.clock and g.sizes = o.sizes and g.place = o.place
-            and g.instant = o.instant and g.span = o.span and g.bytes = o.bytes
+            and g.prices = o.prices and g.instant = o.instant and g.span = o.span and g.bytes = o.bytes
     """
     return dd.sql(rows.scope, query, t=table).collection
 
@@ -130,6 +132,10 @@ def test_values_of_every_kind_come_out_as_arrow_data_and_go_in_again() -> None:
         (pa.timestamp("us", "UTC"), datetime.datetime(2024, 1, 1)),
         (pa.timestamp("us"), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)),
         (pa.time64("us"), datetime.time(1, tzinfo=datetime.UTC)),
+        (pa.map_(pa.string(), pa.int64()), {"a": "x"}),
+        (pa.map_(pa.string(), pa.int64()), (("a", 1), ("a", 2))),
+        (pa.map_(pa.string(), pa.int64()), ((None, 1),)),
+        (pa.map_(pa.string(), pa.int64()), ("ab",)),
         (pa.binary(), "x"),
         (pa.duration("us"), 3),
     ],

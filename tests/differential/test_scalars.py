@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from tests.differential.beside_duckdb import plain, register
+from tests.differential.beside_duckdb import plain, register, rows_in
 from timely import differential as dd
 
 duckdb = pytest.importorskip("duckdb")
@@ -68,6 +68,7 @@ OBJECTS = [
     '{"a": 1e20, "a": 1e21, "b": -1e-7, "": 12345678901234567890123}',
     '{"b": [1e-6, 0.1, 5e-324, -0.0, 18446744073709551615, 1e999], "0": false}',
 ]
+MAPS: list[Any] = [None, (), (("a", 1),), (("b", None), ("a", 2)), (("", 0), ("Zoë", -1), ("a", 1))]
 BYTES = [None, b"", b"abc", b"\x00\xff", b"a\\'\"\n"]
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -83,6 +84,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "w": (pa.list_(pa.string()), WORDS),
     "s": (pa.struct([("a", pa.int64()), ("b", pa.string())]), STRUCTS),
     "j": (pa.string(), OBJECTS),
+    "k": (pa.map_(pa.string(), pa.int64()), MAPS),
     "y": (pa.binary(), BYTES),
     "b": (pa.bool_(), [None, True, False]),
 }
@@ -135,7 +137,7 @@ def values_in_columns(column: str, expressions: list[str], values: list[Any]) ->
 
 def expected_by_row(connection: Any, expressions: list[str]) -> dict[int, Any]:
     selected = ", ".join(f"{part} as c{i}" for i, part in enumerate(expressions))
-    return {row[0]: row[1:] for row in connection.execute(f"select id, {selected} from entries").fetchall()}
+    return {row[0]: row[1:] for row in rows_in(connection.execute(f"select id, {selected} from entries"))}
 
 
 def connected(column: str, values: list[Any]) -> Any:
@@ -256,6 +258,9 @@ RANDOM: dict[str, Callable[[random.Random], Any]] = {
     "w": lambda source: tuple(source.choice([None, "a", "b", "éa", ""]) for _ in range(source.randint(0, 4))),
     "s": lambda source: (source.choice([None, 1, 2]), source.choice([None, "x", "y", ""])),
     "j": json_text,
+    "k": lambda source: tuple(
+        (key, source.choice([None, 1, 2])) for key in source.sample(["a", "b", "", "é"], source.randint(0, 3))
+    ),
     "y": lambda source: source.randbytes(source.randint(0, 5)),
     "b": lambda source: source.random() < 0.5,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -176,6 +177,8 @@ class OutputSchema:
         )
 
     def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        if pa.types.is_map(field.type) and all(value is None or isinstance(value, tuple | list) for value in values):
+            return self._map_array(field, values)
         try:
             if pa.types.is_nested(field.type):
                 values = [_named(field.type, value) for value in values]
@@ -185,6 +188,15 @@ class OutputSchema:
                 f"{self.label}: column {field.name!r} is declared {field.type}, and its values are of no Arrow type: {error}"
             ) from None
         return self._cast(field, array)
+
+    def _map_array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        """Return maps, which are pairs of a key and a value: Arrow alone takes them only as a type that is given."""
+        ends = itertools.accumulate((len(value or ()) for value in values), initial=0)
+        offsets = [None if place < len(values) and values[place] is None else end for place, end in enumerate(ends)]
+        parts = zip(*(entry for value in values for entry in value or ()), strict=True)
+        keys, items = tuple(parts) or ((), ())
+        arrays = self._array(field.type.key_field, keys), self._array(field.type.item_field, items)
+        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), *arrays, type=field.type)
 
     def _check_names(self, names: Sequence[str]) -> None:
         declared = self.schema.names

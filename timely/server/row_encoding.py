@@ -43,8 +43,9 @@ def json_value(value: Any, kind: Kind) -> Any:
     """
     if value is None or isinstance(value, str | bool):
         return value
-    if kind.element is not None:
-        return [json_value(each, kind.element) for each in value]
+    inner = kind.element or kind.entry
+    if inner is not None:
+        return [json_value(each, inner) for each in value]
     if kind.fields:
         return {name: json_value(each, part) for (name, part), each in zip(kind.fields, value, strict=True)}
     if isinstance(value, int):
@@ -174,8 +175,9 @@ def value_of(column: Column, value: Any) -> Any:
 
 
 def _converted(value: Any, kind: Kind) -> Any:
-    if isinstance(value, list) and kind.element is not None:
-        return tuple(_converted(each, kind.element) for each in value)
+    inner = kind.element or kind.entry
+    if isinstance(value, list) and inner is not None:
+        return tuple(_converted(each, inner) for each in value)
     if isinstance(value, dict) and kind.fields:
         parts = {name: _converted(value.get(name), part) for name, part in kind.fields}
         return {**value, **parts}  # what is no field is refused with the row

@@ -124,6 +124,7 @@ def _check_brackets(source: _Text) -> None:
     """
     opened: list[tuple[Token, list[Token]]] = []  # each bracket with its colons
     no_commas: dict[int, str] = {}  # by the place of the bracket
+    maps = {after.start for before, after in pairwise(source.tokens) if before.text.upper() == "MAP"}  # of any keys
     for first, before, token in zip([None, None, *source.tokens], [None, *source.tokens], source.tokens):
         if token.token_type in _OPENING:
             opened.append((token, []))
@@ -140,7 +141,7 @@ def _check_brackets(source: _Text) -> None:
             colons.append(token)
             is_field = first is not None and first.token_type in (TokenType.L_BRACE, TokenType.COMMA)
             is_field = is_field and before is not None and before.token_type is not TokenType.NUMBER
-            if bracket.token_type is TokenType.L_BRACE and not is_field:
+            if bracket.token_type is TokenType.L_BRACE and not is_field and bracket.start not in maps:
                 raise _unparsed(source, token, "one name stands before it")
     if opened and opened[-1][0].token_type is TokenType.L_PAREN:
         raise _unparsed(source, opened[-1][0], "it is not closed")

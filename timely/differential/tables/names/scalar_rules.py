@@ -21,7 +21,18 @@ from timely.differential.tables.plan.nodes import free
 from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import parsing
 from timely.differential.tables.values.functions import FUNCTIONS, cast_of, tried
-from timely.differential.tables.values.kinds import Conversion, Kind, by_field, decimal, each, list_of, rounded, struct_of, within
+from timely.differential.tables.values.kinds import (
+    Conversion,
+    Kind,
+    by_field,
+    decimal,
+    each,
+    list_of,
+    map_of,
+    rounded,
+    struct_of,
+    within,
+)
 from timely.differential.tables.values.overloads import NO_LENGTH, Overload
 
 # -- types ---------------------------------------------------------------------------------------------------------
@@ -50,6 +61,10 @@ def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
         element = type_of(parts[0], node)
         narrow = None if element.narrow is None else each(element.narrow)
         return SqlType(list_of(element.kind), narrow, f"{element.text}[]")
+    if name == _TYPE.MAP and len(parts) == 2:
+        key, value = (type_of(part, node) for part in parts)
+        entries = each(by_field([key.narrow, value.narrow]))
+        return SqlType(map_of(key.kind, value.kind), entries, f"MAP({key.text}, {value.text})")
     if name == _TYPE.STRUCT and parts and all(isinstance(part, exp.ColumnDef) for part in parts):
         named = [read(part, "this", "kind") for part in parts]
         fields = [(name_in(name), type_of(kind, node)) for name, kind in named]
@@ -283,19 +298,35 @@ def _struct(binder: NameBinder, node: exp.Struct, scope: QueryScope) -> Expr:
     return call("struct_pack", parts, node)
 
 
+def _map(binder: NameBinder, node: exp.ToMap, scope: QueryScope) -> Expr:
+    """Return ``map {key: value}``; the parser puts an index behind it into it."""
+
+    def value_of(inner: exp.Expr) -> Expr:
+        if isinstance(inner, exp.Bracket):
+            return _indexed(binder, inner, value_of, scope)
+        entries = [read(entry, "this", "expression") for entry in listed(read(inner, "expressions")[0])]
+        return call("map", [call("list_value", arguments(binder, side, scope), node) for side in zip(*entries)], node)
+
+    return value_of(read(node, "this")[0])
+
+
 def _bracket(binder: NameBinder, node: exp.Bracket, scope: QueryScope) -> Expr:
+    return _indexed(binder, node, lambda value: binder.value(value, scope), scope)
+
+
+def _indexed(binder: NameBinder, node: exp.Bracket, read_value: Callable[[exp.Expr], Expr], scope: QueryScope) -> Expr:
     value, indices = read(node, "this", "expressions")
     if len(indices) != 1:
         raise refusal(node, "[] takes one number, name, or range")
-    (index,), inner = indices, binder.value(value, scope)
+    (index,), inner = indices, read_value(value)
     if isinstance(index, exp.Slice):
         ends = [
             default if end is None else binder.value(end, scope) for end, default in zip(read(index, "this", "expression"), _ENDS)
         ]
         return call("list_slice", [inner, *ends], node)
     at = binder.value(index, scope)
-    if inner.kind is Kind.JSON:
-        return call("->", [inner, at], node)
+    if inner.kind is Kind.JSON or inner.kind.entry is not None:
+        return call("->" if inner.kind is Kind.JSON else "map_extract_value", [inner, at], node)
     return call("struct_extract" if isinstance(at, Literal) and at.text is not None else "list_extract", [inner, at], node)
 
 
@@ -499,6 +530,8 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Extract: _extract,
     exp.Trim: _trim,
     exp.Struct: _struct,
+    exp.ToMap: _map,
+    exp.Map: _operator("map", "keys", "values"),
     exp.Bracket: _bracket,
     exp.Explode: _element,
     exp.Grouping: _grouping,

@@ -31,6 +31,7 @@ class Kind:
     """What the values of a column are. There is one object for each kind, so kinds are compared with ``is``.
 
     ``NULL`` is the kind of the literal alone. Lists have an ``element``, structs have ``fields``: their values are tuples.
+    Maps have an ``entry``, a struct of a key and a value: they are tuples of entries.
     Decimals have a ``scale``, the number of digits behind the point, and at most 38 digits.
     """
 
@@ -38,6 +39,7 @@ class Kind:
     element: Kind | None = None
     fields: tuple[tuple[str, Kind], ...] = ()
     scale: int | None = None
+    entry: Kind | None = None
 
     NULL: ClassVar[Kind]
     BOOLEAN: ClassVar[Kind]
@@ -58,7 +60,7 @@ class Kind:
     @property
     def nested(self) -> bool:
         """Whether its values are made of others."""
-        return self.element is not None or bool(self.fields)
+        return self.element is not None or self.entry is not None or bool(self.fields)
 
     @property
     def base(self) -> Kind:
@@ -69,14 +71,20 @@ class Kind:
         return self.value
 
     def __reduce__(self) -> Any:
-        return _kind, (self.value, self.element, self.fields, self.scale)
+        return _kind, (self.value, self.element, self.fields, self.scale, self.entry)
 
 
 _KINDS: Final[dict[Any, Kind]] = {}
 
 
-def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = (), scale: int | None = None) -> Kind:
-    key = value, element, fields, scale
+def _kind(
+    value: str,
+    element: Kind | None = None,
+    fields: tuple[tuple[str, Kind], ...] = (),
+    scale: int | None = None,
+    entry: Kind | None = None,
+) -> Kind:
+    key = value, element, fields, scale, entry
     kind = _KINDS.get(key)
     return _KINDS.setdefault(key, Kind(*key)) if kind is None else kind
 
@@ -123,6 +131,15 @@ def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
     STRUCT(street VARCHAR, number BIGINT)
     """
     return _kind(f"STRUCT({', '.join(f'{spelling(name)} {kind.value}'.strip() for name, kind in fields)})", None, fields)
+
+
+def map_of(key: Kind, value: Kind) -> Kind:
+    """Return the kind of maps.
+
+    >>> map_of(Kind.TEXT, Kind.INTEGER)
+    MAP(VARCHAR, BIGINT)
+    """
+    return _kind(f"MAP({key.value}, {value.value})", entry=struct_of((("key", key), ("value", value))))
 
 
 NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
@@ -196,6 +213,9 @@ def common(one: Kind, other: Kind) -> Kind | None:
     if one.element is not None and other.element is not None:
         element = common(one.element, other.element)
         return None if element is None else list_of(element)
+    if one.entry is not None and other.entry is not None:
+        entry = common(one.entry, other.entry)
+        return None if entry is None else map_of(*(kind for _, kind in entry.fields))
     if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
         parts = [(name, common(more, kind)) for (_, more), (name, kind) in zip(one.fields, other.fields)]
         fields = tuple((name, kind) for name, kind in parts if kind is not None)
@@ -321,6 +341,9 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
     if source.element is not None and target.element is not None:
         convert = conversion(source.element, target.element)
         return None if convert is None else each(convert)
+    if source.entry is not None and target.entry is not None:
+        convert = conversion(source.entry, target.entry)
+        return None if convert is None else then(each(convert), checked_map)
     if source.fields and [name for name, _ in source.fields] == [name for name, _ in target.fields]:
         converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
         return None if None in converts else by_field(converts)
@@ -339,6 +362,8 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
 
 def _of_json(target: Kind) -> Conversion | None:
     """Return what makes a value of what JSON is read as; ``null`` is ``None``."""
+    if target.entry is not None:
+        return None
     element = None if target.element is None else _of_json(target.element)
     parts = {spelling(name): _of_json(kind) for name, kind in target.fields}
     ways = {kind: conversion(kind, target) for kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.DOUBLE, Kind.TEXT)}
@@ -397,6 +422,8 @@ def json_of(kind: Kind) -> Conversion | None:
             return f"[{','.join(text for _, text in parts)}]"
 
         make = None if any(part is None for _, part in fields) else make
+    elif kind.entry is not None:
+        return None
     elif kind.base in (Kind.DOUBLE, Kind.DECIMAL):
         make = lambda value: json_texts.text_of_double(float(value))  # noqa: E731
     elif kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.NULL):
@@ -417,6 +444,14 @@ def then(convert: Conversion, narrow: Conversion) -> Conversion:
 def each(convert: Conversion) -> Conversion:
     """Return what converts the elements of a list that are not ``None``."""
     return lambda values: tuple(None if value is None else convert(value) for value in values)
+
+
+def checked_map(entries: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a map of some entries; ``SqlError`` for a key that is twice in it, or ``None``."""
+    keys = [None if entry is None else entry[0] for entry in entries]
+    if None in keys or len(set(keys)) < len(keys):
+        raise SqlError("the keys of a map are different, and not NULL")
+    return tuple(entries)
 
 
 def by_field(converts: Sequence[Conversion | None]) -> Conversion:
@@ -507,6 +542,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return plain_type(kind.value_type)
     if types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
+    if types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_struct(kind):
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
     if _is_list(kind):
@@ -545,6 +582,8 @@ def kind_of(field: pa.Field) -> Kind:
             return plain
     if pa.types.is_list(kind):
         return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
+    if pa.types.is_map(kind):
+        return map_of(*(kind_of(part.with_name(f"{field.name}{{}}")) for part in (kind.key_field, kind.item_field)))
     if pa.types.is_struct(kind) and kind.num_fields:
         names = [lower_case(part.name) for part in kind]
         if len(set(names)) < len(names):
@@ -552,7 +591,7 @@ def kind_of(field: pa.Field) -> Kind:
         return struct_of(tuple((name, kind_of(part.with_name(f"{field.name}.{name}"))) for name, part in zip(names, kind)))
     raise SchemaError(
         f"column {field.name!r} is {kind}: tables have bool, whole numbers, floats, decimals, strings, binary, dates, times,"
-        " timestamps, durations, and lists and structs of these; cast it, such as a UUID to string"
+        " timestamps, durations, and lists, maps and structs of these; cast it, such as a UUID to string"
     )
 
 
@@ -589,6 +628,9 @@ def _arrow_type(kind: Kind) -> pa.DataType:
         return pa.decimal128(38, kind.scale)
     if kind.element is not None:
         return pa.list_(_arrow_type(kind.element))
+    if kind.entry is not None:
+        key, item = (_arrow_type(part) for _, part in kind.entry.fields)
+        return pa.map_(pa.string() if pa.types.is_null(key) else key, item)
     if kind.fields:
         return pa.struct([(name, _arrow_type(part)) for name, part in kind.fields])
     return _REPRESENTED[kind][1]
@@ -634,6 +676,10 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
     """Return what returns a value as one of ``kind``; ``SqlError`` for others."""
     if kind.element is not None:
         return functools.partial(_checked_list, kind, each(_value_check(kind.element, type_.value_type)))
+    if kind.entry is not None:
+        of_entry = _value_check(kind.entry, pa.struct([("key", type_.key_type), ("value", type_.item_type)]))
+        of_list = functools.partial(_checked_list, kind, then(each(of_entry), checked_map))
+        return lambda value: of_list(tuple(value.items()) if isinstance(value, dict) else value)
     if kind.fields:
         checks = [_value_check(part, type_[place].type) for place, (_, part) in enumerate(kind.fields)]
         return functools.partial(_checked_struct, kind, by_field(checks))
@@ -679,8 +725,9 @@ def comparable(kind: Kind, value: Any) -> bool:
     >>> comparable(Kind.INTEGER, 1.5), comparable(Kind.INTEGER, "1"), comparable(list_of(Kind.DATE), (None,))
     (True, False, True)
     """
-    if kind.element is not None:
-        return isinstance(value, tuple) and all(part is None or comparable(kind.element, part) for part in value)
+    inner = kind.element or kind.entry
+    if inner is not None:
+        return isinstance(value, tuple) and all(part is None or comparable(inner, part) for part in value)
     if kind.fields:
         return (
             isinstance(value, tuple)

@@ -14,10 +14,12 @@ from timely.differential.tables.values.kinds import (
     NUMBERS,
     Kind,
     canonical_float,
+    checked_map,
     common,
     fitting,
     list_of,
     lower_case,
+    map_of,
     sortable,
     struct_of,
 )
@@ -27,6 +29,7 @@ from timely.differential.tables.values.overloads import (
     Arguments,
     Overload,
     Rule,
+    SqlFunction,
     always,
     named,
     overload,
@@ -313,6 +316,62 @@ def _element(kind: Kind) -> Kind:
     return kind
 
 
+# -- maps ----------------------------------------------------------------------------------------------------------
+
+
+def _map(kinds: Arguments) -> Overload | None:
+    """Return the map of a list of keys and one of values."""
+    keys, values = (kind.element for kind in kinds)
+    if keys is None or values is None:
+        return None
+
+    def paired(keys: Values, values: Values) -> Values:
+        if len(keys) != len(values):
+            raise SqlError(f"a map has as many keys as values, and here are {len(keys)} and {len(values)}")
+        return checked_map(tuple(zip(keys, values)))
+
+    return overload(paired, map_of(keys, values), *kinds)
+
+
+def _values_of(entries: Values | None, key: Any) -> Values | None:
+    return None if entries is None else tuple(value for own, value in entries if own == key)
+
+
+def _of_map(
+    names: str, f: Callable[..., Any], result: Callable[[Kind, Kind], Kind], *, by_key: bool = False
+) -> dict[str, SqlFunction]:
+    """Return a function of a map, ``by_key`` also of a key, whose result has a kind made of those of keys and values."""
+
+    def rule(kinds: Arguments) -> Overload | None:
+        if kinds[0].entry is None:
+            return None
+        (_, key), (_, value) = kinds[0].entry.fields
+        if f is _values_of:  # of no key, there are none
+            return seeing_nulls(f, result(key, value), (kinds[0], key))
+        return overload(f, result(key, value), kinds[0], *([key] if by_key else []), optional=by_key)
+
+    return named(names, taking(1 + by_key, rule))
+
+
+def _from_entries(kinds: Arguments) -> Overload | None:
+    entry = kinds[0].element
+    if entry is None or len(entry.fields) != 2:
+        return None
+    return overload(checked_map, map_of(*(kind for _, kind in entry.fields)), kinds[0])
+
+
+def _united(kinds: Arguments) -> Overload | None:
+    kind = kinds.together()
+    if kind.entry is None:
+        return None
+
+    def united(*maps: Values | None) -> Values | None:
+        present = [entries for entries in maps if entries is not None]
+        return tuple(dict(entry for entries in present for entry in entries).items()) if present else None
+
+    return Overload((kind,) * len(kinds), kind, united, all, "nulls")
+
+
 LIST_FUNCTIONS: Final = {
     **named("length, len, char_length, character_length", overload(len, _I, _T), _of_list(len, _I)),
     **named("array_length", _of_list(len, _I)),
@@ -357,6 +416,16 @@ LIST_FUNCTIONS: Final = {
     **named("flatten", taking(1, _flat)),
     **named("array_to_string", taking(2, _joined)),
     **named("list_value, list_pack", Overload((), list_of(Kind.NULL), lambda: ()), _made),
+    **named("map", taking(2, _map), Overload((), map_of(Kind.NULL, Kind.NULL), lambda: ())),
+    **named("map_from_entries", taking(1, _from_entries)),
+    **named("map_concat", _united),
+    **_of_map("map_keys", lambda entries: tuple(key for key, _ in entries), lambda key, value: list_of(key)),
+    **_of_map("map_values", lambda entries: tuple(value for _, value in entries), lambda key, value: list_of(value)),
+    **_of_map("map_entries", tuple, lambda key, value: list_of(struct_of((("key", key), ("value", value))))),
+    **_of_map("cardinality", len, lambda key, value: _I),
+    **_of_map("map_contains", lambda entries, key: key in dict(entries), lambda key, value: _B, by_key=True),
+    **_of_map("map_extract_value", lambda entries, key: dict(entries).get(key), lambda key, value: value, by_key=True),
+    **_of_map("map_extract, element_at", _values_of, lambda key, value: list_of(value), by_key=True),
     **named("struct_pack", _struct),
     **named("struct_extract", taking(2, _field)),
 }
