@@ -486,6 +486,8 @@ select count(*) over (partition by customer order by amount range unbounded prec
 -- more aggregates
 select covar_pop(amount, id), covar_samp(amount, id) from orders;
 select n, covar_pop(price, order_id), covar_samp(price, fee) from lines group by n;
+select n, sum(price::float), avg(fee::float), min(price::float + 0.1), max(fee::float) from lines group by n;
+select price::float * n, count(*) from lines group by 1 order by price::float * n desc nulls last limit 7;
 select round(corr(amount, id), 9), round(regr_slope(amount, id), 9), round(regr_intercept(amount, id), 9), round(regr_r2(amount, id), 9) from orders;
 select n, regr_count(price, fee), regr_avgx(price, fee), regr_avgy(price, n), round(regr_sxx(price, fee), 6), round(regr_syy(price, n), 6), round(regr_sxy(price, fee), 6), round(corr(price, fee), 9) from lines group by n;
 select stddev(amount), variance(amount), var_pop(amount), var_samp(amount), stddev_pop(amount), stddev_samp(amount) from orders;

@@ -35,10 +35,11 @@ try_cast('2024-02-29 10:20:30 ' || t as timestamp);
 try_cast('2024-02-29 10:20:30 ' || chr(9) || t as timestamp);
 
 printf('%5s|%-5s|%.2s|%%', t, t, t); format('{:<6}|{:>6}|{:^7}|{:.2}', t, t, t, t); format(ifnull(t, '') || '!', t) = t || '!';
-try_cast(t as uuid); try_cast('550E8400-e29b41d4a716446655' || t || '0000' as uuid); (md5(t))::uuid; (md5(t)::uuid)::varchar; md5(t)::uuid || t;
+try_cast(t as uuid); try_cast(t as float); try_cast('550E8400-e29b41d4a716446655' || t || '0000' as uuid); (md5(t))::uuid; (md5(t)::uuid)::varchar; md5(t)::uuid || t;
 greatest(md5(t)::uuid, 'f50e8400-e29b-41d4-a716-446655440000'); [md5(t)::uuid]; to_json(md5(t)::uuid); md5(t)::uuid::blob; concat(md5(t)::uuid, t);
 
 -- column n
+n::float; n::float = n; n % 1000 + 0.1::float; greatest(n, 0.5::float); n::varchar::float; (n % 1000)::float / 7; list_sum([n::float, 0.1]);
 printf('%d|%5d|%-5d|%05d|%+d|% d|%,d|%x|%X|%o', n, n, n, n, n, n, n, n, n, n); printf('%2$d %1$d %%', n, 5); printf('%c', abs(n % 90) + 33); printf('%i %ld', n, n);
 format('{}|{:5}|{:<5}|{:^6}|{:05d}|{:+}|{: }|{:,}|{:x}|{:b}', n, n, n, n, n, n, n, n, n, n); format('{1} {0} {{}} {2:_}', n, 5, n); format('{:x} {:o} {:*>22}', n, n, n);
 abs(n % 7) << 2 & 7; abs(n % 1000) << 3; n >> 2; n >> 70; factorial(abs(n % 34)::int); hex(n); bin(n % 1000000); trunc(n, -2); trunc(n, 3); add(n % 1000, 1);
@@ -61,6 +62,9 @@ n * 0.5; n::decimal(38, 2) + 0.125; round(n * 1.5); round(n * 1.25, 1); (n * 1.0
 date_trunc(if(n > 5, 'month', 'year'), date '2024-05-05'); list_sum([n * 0.1, 1]); case when n > 0 then 1.25 else n end;
 
 -- column f
+try_cast(f as float); least(abs(f), 1e9)::float + 0.1; least(abs(f), 1e9)::float * 3; least(abs(f), 1e9)::float / 0.7::float; -(least(abs(f), 1e9)::float);
+abs(-least(abs(f), 7)::float); round(least(abs(f), 1e9)::float, 2); floor(least(abs(f), 9)::float); ceil(least(abs(f), 9)::float); trunc(least(abs(f), 9)::float); 0.1::float = 0.1; 0.1::float = 0.1::double;
+least(abs(f), 1e9)::float % 0.3; [0.1::float, 2.7]; {'a': least(abs(f), 1e9)::float}; least(abs(f), 1e9)::float::decimal(18, 3); to_json(least(abs(f), 1e9)::float); sqrt(least(abs(f), 1e9)::float);
 printf('%f|%.2f|%10.3f|%-12.1f|%+.1f', least(abs(f), 1e9), least(abs(f), 1e9), least(abs(f), 7), -1 - least(abs(f), 7), -1 - least(abs(f), 7)); printf('%e|%.3E|%g|%G', f, f, f, f); format('{}|{:e}|{:g}', f, f, f); format('{:.2f}|{:012.3f}|{:<12.1f}|{:,.1f}', least(abs(f), 1e9), least(abs(f), 7), least(abs(f), 1e9), least(abs(f), 1e18));
 asinh(least(f, 5)); acosh(f); atanh(f); sinh(least(greatest(f, -5), 5)); cosh(least(greatest(f, -5), 5)); tanh(f); isfinite(f); trunc(f, 1);
 gamma(least(greatest(f, -5), 5)); lgamma(abs(f)); f > any([0, NULL]); (f, 1) < (0.5, 2); trunc(f, -2); trunc(f, 20); trunc(f, -400); sinh(f);
@@ -71,6 +75,7 @@ exp(least(f, 1)); cbrt(f); power(f, 2); power(2, least(f, 5000)); power(abs(f), 
 sqrt(abs(f)); ln(abs(f) + 1); coalesce(f, 0); f = 0.1; f in (0, 1); [f]; f between -1 and 1; 1 / f; 0.5 ** f;
 
 -- column p
+p::float; p::float + p; p * 0.1::float; p::float = p; p::float < 2.5;
 printf('%f %.1f', p, p); format('{} {:.2f} {:8.1f}', p, p, p);
 p + '3'; p - '3.456'; '3.456' - p; p / '3'; p % '3.5'; 0.1 + '3.456';
 p; p::varchar; p::decimal(10, 4)::varchar; p::decimal(6, 1)::varchar; abs(p); sign(p); -p; round(p); round(p, 1);

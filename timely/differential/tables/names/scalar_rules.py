@@ -106,6 +106,7 @@ _KINDS: Final = {
     _TYPE.BOOLEAN: Kind.BOOLEAN,
     _TYPE.JSON: Kind.JSON,
     _TYPE.UUID: Kind.UUID,
+    _TYPE.FLOAT: Kind.REAL,
     _TYPE.DOUBLE: Kind.DOUBLE,
     _TYPE.DATE: Kind.DATE,
     _TYPE.TIME: Kind.TIME,

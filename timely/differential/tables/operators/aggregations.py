@@ -21,7 +21,7 @@ from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.sorting import Ordering, turned
-from timely.differential.tables.values.kinds import NUMBERS, Kind, canonical_float, fitting, list_of, sortable
+from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, Kind, canonical_float, fitting, list_of, sortable
 from timely.differential.tables.values.scalars import decimal_of, joined
 from timely.differential.updates.row_columns import Fixed
 from timely.errors import SqlError
@@ -282,9 +282,9 @@ def _sum(call: Written) -> AggregateCall:
     kind = Kind.INTEGER if argument.kind is Kind.BOOLEAN else argument.kind
     if kind.base not in NUMBERS:
         raise SqlError(f"sum takes numbers, not {kind.value}")
-    if kind is Kind.DOUBLE:
+    if kind in DOUBLES:
         of_doubles = Sums(3, _summand_of_double, lambda sums: _sum_of_doubles(sums) if sums[0] else None)
-        return call.made(kind, of_doubles, [argument])
+        return call.made(Kind.DOUBLE, of_doubles, [argument])
     convert = _OF_SUM[kind.base]
     fit: Callable[[Any], Any] = _same if kind.scale is None else fitting(38, kind.scale)
     scale = kind.scale or 0
@@ -297,7 +297,7 @@ def _avg(call: Written) -> AggregateCall:
     argument = call.number()
     scale = argument.kind.scale or 0
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None, _averages(scale), scale)
-    if argument.kind is Kind.DOUBLE:
+    if argument.kind in DOUBLES:
         form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
     return call.made(Kind.DOUBLE, form, [argument])
 

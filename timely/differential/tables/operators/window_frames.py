@@ -176,7 +176,7 @@ def _moves(bound: Literal, kind: Kind, sign: int) -> tuple[Callable[[Any], Any],
             raise SqlError("a distance is not negative")
         seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
         return seen, lambda value: moment_functions.add_interval(value, sign * months, sign * delta)
-    if bound.kind.base in NUMBERS and kind.base in NUMBERS:
+    if bound.kind.base in NUMBERS and kind.base in NUMBERS and kind is not Kind.REAL:
         number = Decimal(str(bound.value)) * sign
         if kind is Kind.DOUBLE:
             return lambda value: value, lambda value: canonical_float(value + float(number))

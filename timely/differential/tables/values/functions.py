@@ -13,6 +13,7 @@ from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import scalars
 from timely.differential.tables.values.json_functions import JSON_FUNCTIONS
 from timely.differential.tables.values.kinds import (
+    DOUBLES,
     MOMENTS,
     NUMBERS,
     Conversion,
@@ -23,6 +24,7 @@ from timely.differential.tables.values.kinds import (
     decimal,
     fitting,
     list_of,
+    single,
     sortable,
     then,
 )
@@ -63,8 +65,9 @@ def _arithmetic(name: str, whole: Callable[..., Any], exact: Callable[..., Any],
         if of_moments is not None:
             return of_moments
         kind = _number(kinds)
-        if kind is _F:
-            return _of_one_kind(lambda one, other: canonical_float(double(one, other)), kind)
+        if kind in DOUBLES:
+            fit_float = single if kind is Kind.REAL else canonical_float
+            return _of_one_kind(lambda one, other: fit_float(double(one, other)), kind)
         if kind.scale is None:
             return _of_one_kind(whole, kind)
         # a product has the digits behind the point of both numbers
@@ -93,6 +96,8 @@ def _of_one_kind(f: Callable[..., Any], kind: Kind) -> Overload:
 
 def _divided(kinds: Arguments) -> Overload:
     kind = _number(kinds)
+    if kind is Kind.REAL:
+        return _of_one_kind(lambda one, other: single(scalars.divide(one, other)), kind)
     return _of_one_kind(scalars.divide, kind if kind is Kind.NULL else _F)
 
 
@@ -109,7 +114,7 @@ def _negative(kinds: Arguments) -> Overload:
         raise SqlError(NO_LENGTH)
     if kind.base not in (*NUMBERS, _SPAN, Kind.NULL):
         raise SqlError(f"arithmetic on {kind.value} is not supported")
-    if kind is _F:
+    if kind in DOUBLES:
         return overload(lambda value: canonical_float(0.0 - value), kind, kind)  # there is one zero
     return overload(neg if kind.scale is None else scalars.EXACT.minus, kind, kind)
 
@@ -391,7 +396,7 @@ OPERATORS: Final = {
 def cast_of(kind: Kind, result: Kind, narrow: Conversion | None) -> Overload:
     """Return the cast of values of ``kind`` to another, which ``narrow`` checks to fit a type."""
     convert = conversion(kind, result)
-    if kind is Kind.DOUBLE and result.scale is not None:
+    if kind in DOUBLES and result.scale is not None:
         convert = _decimal_of_double(result.scale)
     if convert is None:
         raise SqlError(f"a cast of {kind.value} to {result.value} is not supported")

@@ -5,12 +5,16 @@ Every value of a column has the one Python type of its kind, so that equal value
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import functools
+import math
 import re
 import string
+import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
 from numbers import Rational, Real
 from typing import Any, ClassVar, Final
 
@@ -45,6 +49,7 @@ class Kind:
     BOOLEAN: ClassVar[Kind]
     INTEGER: ClassVar[Kind]
     DECIMAL: ClassVar[Kind]
+    REAL: ClassVar[Kind]
     DOUBLE: ClassVar[Kind]
     TEXT: ClassVar[Kind]
     JSON: ClassVar[Kind]
@@ -93,6 +98,7 @@ Kind.NULL = _kind("NULL")
 Kind.BOOLEAN = _kind("BOOLEAN")
 Kind.INTEGER = _kind("BIGINT")
 Kind.DECIMAL = _kind("DECIMAL")
+Kind.REAL = _kind("FLOAT")  # doubles that have 32 bits: what a cast makes, since columns of such numbers are doubles
 Kind.DOUBLE = _kind("DOUBLE")
 Kind.TEXT = _kind("VARCHAR")
 Kind.JSON = _kind("JSON")  # a text, which is compared as it is written
@@ -142,7 +148,10 @@ def map_of(key: Kind, value: Kind) -> Kind:
     return _kind(f"MAP({key.value}, {value.value})", entry=struct_of((("key", key), ("value", value))))
 
 
-NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.REAL, Kind.DOUBLE)
+
+DOUBLES: Final = (Kind.REAL, Kind.DOUBLE)
+"""Kinds whose values are floats."""
 
 MOMENTS: Final = (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT)
 """Kinds that become one another where they meet, the earlier ones the later ones."""
@@ -270,6 +279,36 @@ def _text_of_blob(value: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\"'\\" else f"\\x{byte:02X}" for byte in value)
 
 
+def single(value: float) -> float:
+    """Return the float of 32 bits that is nearest.
+
+    >>> single(0.1), single(1e300)
+    (0.10000000149011612, inf)
+    """
+    return canonical_float(ctypes.c_float(value).value)
+
+
+def _single_of(value: int | Decimal) -> float:
+    """Return the float of 32 bits that is nearest to a number, which is rounded once."""
+    exact = Fraction(value)
+    double = float(exact)
+    if Fraction(double) != exact and struct.pack("<d", double)[0] % 2 == 0:  # odd, it is on the side of the number
+        double = math.nextafter(double, math.inf if exact > double else -math.inf)
+    return single(double)
+
+
+def _single_of_double(value: float) -> float:
+    number = single(value)
+    if math.isinf(number) and math.isfinite(value):
+        raise SqlError(f"{value} does not fit FLOAT")
+    return number
+
+
+def _single_of_text(text: str) -> float:
+    double = parsing.float_of(text)
+    return _single_of(parsing.decimal_of(text)) if 1e-50 < abs(double) < 1e50 else single(double)
+
+
 def text_of_float(value: float) -> str:
     """Return a float as text: the shortest that is the same float.
 
@@ -291,6 +330,14 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.INTEGER, Kind.BOOLEAN): bool,
     (Kind.BOOLEAN, Kind.INTEGER): int,
     (Kind.BOOLEAN, Kind.DOUBLE): float,
+    (Kind.BOOLEAN, Kind.REAL): float,
+    (Kind.INTEGER, Kind.REAL): _single_of,
+    (Kind.DECIMAL, Kind.REAL): lambda value: single(float(value)),
+    (Kind.DOUBLE, Kind.REAL): _single_of_double,
+    (Kind.TEXT, Kind.REAL): _single_of_text,
+    (Kind.REAL, Kind.DOUBLE): _same,
+    (Kind.REAL, Kind.INTEGER): _integer_of_double,
+    (Kind.REAL, Kind.BOOLEAN): bool,
     (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
     (Kind.DECIMAL, Kind.DOUBLE): lambda value: float(value) + 0.0,  # there is one zero
     (Kind.DECIMAL, Kind.INTEGER): lambda value: int(value.to_integral_value(ROUND_HALF_UP)),
@@ -424,7 +471,7 @@ def json_of(kind: Kind) -> Conversion | None:
         make = None if any(part is None for _, part in fields) else make
     elif kind.entry is not None:
         return None
-    elif kind.base in (Kind.DOUBLE, Kind.DECIMAL):
+    elif kind.base in (*DOUBLES, Kind.DECIMAL):
         make = lambda value: json_texts.text_of_double(float(value))  # noqa: E731
     elif kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.NULL):
         make = json_texts.written
@@ -600,6 +647,7 @@ _REPRESENTED: Final[dict[Kind, tuple[Any, Any, Callable[[Any], bool]]]] = {
     Kind.BOOLEAN: (bool, pa.bool_(), pa.types.is_boolean),
     Kind.INTEGER: (int, pa.int64(), pa.types.is_integer),
     Kind.DECIMAL: (Decimal, None, pa.types.is_decimal),
+    Kind.REAL: (float, pa.float32(), lambda kind: False),
     Kind.DOUBLE: (float, pa.float64(), pa.types.is_float64),
     Kind.TEXT: (str, pa.string(), pa.types.is_string),
     Kind.JSON: (str, pa.string(), lambda kind: False),
@@ -691,13 +739,13 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         narrow = _exactly(type_.precision, type_.scale)
     elif kind in _NARROW:
         narrow = _NARROW[kind]
-    float_of_int = kind is Kind.DOUBLE
+    float_of_int = kind in DOUBLES
 
     def check(value: Any) -> Any:
         if type(value) is expected:
             return narrow(value)
         if float_of_int and (type(value) is int or value is NAN):
-            return canonical_float(float(value))
+            return narrow(float(value))
         raise SqlError(f"it is {kind.value}, and {brief(value)} came")
 
     return check
@@ -736,7 +784,7 @@ def comparable(kind: Kind, value: Any) -> bool:
         )
     if kind.base in NUMBERS:
         if isinstance(value, Decimal):
-            return kind is not Kind.DOUBLE and not value.is_nan()
+            return kind not in DOUBLES and not value.is_nan()
         number = Real if kind.scale is None else Rational
         return not isinstance(value, bool) and isinstance(value, number) and value == value
     if not isinstance(value, _REPRESENTED[kind][0] or ()):
@@ -770,6 +818,7 @@ def _with_zone(value: datetime.datetime) -> datetime.datetime:
 
 
 _NARROW: Final[dict[Kind, Conversion]] = {
+    Kind.REAL: single,
     Kind.DOUBLE: canonical_float,
     Kind.TIMESTAMP: _no_zone,
     Kind.TIME: _no_zone,

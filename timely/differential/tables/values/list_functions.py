@@ -246,7 +246,7 @@ def _numeric(f: Callable[[Values], Any], result: Kind | None = None) -> Rule:
         if result is None and inner.scale is not None:
             fit = fitting(38, inner.scale)
             return overload(lambda values: None if (total := f(values)) is None else fit(total), inner, kinds[0], optional=True)
-        return overload(f, result or inner, kinds[0], optional=True)
+        return overload(f, result or (Kind.DOUBLE if inner is Kind.REAL else inner), kinds[0], optional=True)
 
     return taking(1, rule)
 

@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import Kind, canonical_float, decimal
+from timely.differential.tables.values.kinds import Kind, canonical_float, decimal, single
 from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN
 
-_I, _F = Kind.INTEGER, Kind.DOUBLE
+_I, _R, _F = Kind.INTEGER, Kind.REAL, Kind.DOUBLE
 
 
 def real(f: Callable[..., float], infinite: Callable[..., float] | None = None) -> Callable[..., float]:
@@ -153,7 +153,7 @@ def _sign(value: Any) -> int:
 
 def _numbers(whole: Callable[..., Any], of_decimal: Callable[..., Any], double: Callable[..., Any]) -> list[Rule]:
     """Return the overloads of a function whose result is a number like the argument."""
-    return [overload(whole, _I, _I), _of_decimal(of_decimal, None), overload(double, _F, _F)]
+    return [overload(whole, _I, _I), _of_decimal(of_decimal, None), overload(double, _R, _R), overload(double, _F, _F)]
 
 
 def _of_decimal(f: Callable[..., Any], result: Kind | None) -> Rule:
@@ -180,7 +180,7 @@ def _rounded_decimal(rounding: str) -> Rule:
 
 def _wholes(of_decimal: Callable[..., Any], whole: Rule, double: Callable[..., Any]) -> list[Rule]:
     """Return the overloads of a function that leaves no digits behind the point."""
-    return [whole, _of_decimal(of_decimal, decimal(0)), overload(double, _F, _F)]
+    return [whole, _of_decimal(of_decimal, decimal(0)), overload(double, _R, _R), overload(double, _F, _F)]
 
 
 def _of_doubles(names: str, f: Callable[..., float], count: int = 1) -> dict[str, SqlFunction]:
@@ -202,6 +202,7 @@ NUMBER_FUNCTIONS: Final = {
         *_wholes(_to_whole(ROUND_DOWN), overload(int, _I, _I), _whole_float(math.trunc)),
         overload(_cut_whole, _I, _I, _I),
         _rounded_decimal(ROUND_DOWN),
+        overload(lambda value, digits: single(_cut(value, digits)), _R, _R, _I),
         overload(_cut, _F, _F, _I),
     ),
     **named(
@@ -209,6 +210,7 @@ NUMBER_FUNCTIONS: Final = {
         *_wholes(round_decimal, overload(int, _I, _I), round_float),
         overload(round_whole, _I, _I, _I),
         _rounded_decimal(ROUND_HALF_UP),
+        overload(lambda value, digits: single(round_float(value, digits)), _R, _R, _I),
         overload(round_float, _F, _F, _I),
     ),
     **{name: SqlFunction((overload(real(getattr(math, name)), _F, _F),)) for name in _OF_MATH},

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from timely.differential.tables.values.kinds import Kind
+from timely.differential.tables.values.kinds import DOUBLES, Kind
 from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, overload
 from timely.differential.tables.values.scalars import joined
 from timely.differential.tables.values.text_functions import as_text
@@ -105,7 +105,7 @@ def _formatted(kinds: Arguments) -> Overload | None:
     converts: list[Callable[[Any], Any] | None] = []
     for kind in kinds[1:]:
         number = float if kind.base is Kind.DECIMAL else (lambda value: value)
-        convert = number if kind.base in (Kind.BOOLEAN, Kind.INTEGER, Kind.DOUBLE, Kind.DECIMAL) else as_text(kind)
+        convert = number if kind.base in (Kind.BOOLEAN, Kind.INTEGER, *DOUBLES, Kind.DECIMAL) else as_text(kind)
         converts.append(convert)
 
     def text(parts: _Parts, *values: Any) -> str:
