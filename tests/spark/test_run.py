@@ -212,11 +212,6 @@ def seen_epochs(column: str) -> Callable[..., Streams]:
     return build
 
 
-def test_rows_enter_at_the_epoch_of_their_column(numbers: DataFrame) -> None:
-    result = ts.run(seen_epochs("n"), {"numbers": numbers}, {"numbers": "n long, time long"}, workers=3, epoch="day")
-    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
-
-
 def test_epochs_of_one_input_of_two(numbers: DataFrame) -> None:
     schema = "n long, time long"
     inputs = {"timed": numbers, "still": numbers}

@@ -129,41 +129,12 @@ def labelled(scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any]) ->
 
 
 @pytest.mark.spark
-def test_the_program_of_the_design(session: SparkSession, tmp_path: Path) -> None:
-    """Without the number of workers."""
+def test_a_run_has_as_many_workers_as_there_are_slots(session: SparkSession) -> None:
     edges = session.createDataFrame([(1, 2), (2, 3), (5, 4)], "src long, dst long")
-    members = [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]
     result = ts.run(labelled, inputs={"edges": edges}, outputs={"components": "node long, component long"})
-    result["components"].write.parquet(str(tmp_path / "out"))
-    assert sorted(map(tuple, session.read.parquet(str(tmp_path / "out")).collect())) == members
+    assert sorted(map(tuple, result["components"].collect())) == [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]
     assert len(result.metrics) == SLOTS
-
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "edges.csv").write_text("1,2\n2,3\n5,4\n")
-    streaming = session.readStream.schema("src long, dst long").csv(str(tmp_path / "in"))
-    seen: dict[int, Any] = {}
-
-    def take(epoch: int, tables: Any) -> None:
-        seen[epoch] = sorted(map(tuple, tables["components"].collect())), len(handle.pids)
-        handle.stop()
-
-    handle = ts.stream(
-        labelled,
-        inputs={"edges": streaming},
-        outputs={"components": "node long, component long"},
-        foreach_epoch=take,
-        checkpoint=tmp_path / "stream",
-    )
-    handle.await_termination()
-    assert seen == {0: (members, SLOTS - 1)}
-
-
-@pytest.mark.spark
-def test_a_graph_is_searched_by_as_many_workers_as_there_are_slots(session: SparkSession) -> None:
-    edges = session.createDataFrame([(0, 1, 1.0)], "src long, dst long, weight double")
-    nodes = session.createDataFrame([(0, 1.0), (1, 2.0)], "node long, state double")
-    for frame in (graphs.pagerank(edges), graphs.pregel(nodes, edges, lambda vertex, messages: (vertex.state, []))):
-        assert frame.rdd.getNumPartitions() == SLOTS
+    assert graphs.pagerank(edges).rdd.getNumPartitions() == SLOTS
 
 
 @pytest.mark.spark

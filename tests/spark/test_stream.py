@@ -101,21 +101,6 @@ def test_two_inputs_and_two_outputs(session: SparkSession, words: Folder, where:
     assert take.of("raw") == {0: [("b", 2)], 1: [("a", 3)], 2: [("c", 1)]}
 
 
-def test_what_is_given_at_a_later_time_is_handed_over_with_that_epoch_also_after_a_restart(
-    session: SparkSession, words: Folder, where: str
-) -> None:
-    def build(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> Streams:
-        late = as_rows(words).delay(lambda row, time: time + row[1])
-        return {"counts": as_batches(late, "word", "total")}
-
-    words.put([("now", 0), ("next", 1), ("third", 2), ("never", 99)], [("now", 0)])
-    take = Taker()
-    start(session, words, where, take, build).await_termination()
-    words.put([], [])
-    start(session, words, where, take, build, workers=1).await_termination()
-    assert take.of("counts") == {0: [("now", 0)], 1: [("next", 1), ("now", 0)], 2: [("third", 2)], 3: []}
-
-
 def test_windows_of_event_time_take_rows_that_come_micro_batches_later(session: SparkSession, words: Folder, where: str) -> None:
     """Micro-batch n is the hour n of arrivals; a window of an hour waits for one more. Stopped while windows are open."""
 
@@ -349,12 +334,3 @@ def test_an_output_at_other_times_than_epochs(session: SparkSession, words: Fold
 
     with pytest.raises(ConfigurationError, match=r"output 'counts': build returned a stream of the scope '/stream/.*leave\(\)"):
         start(session, words, where, nothing, build)
-
-    def mended(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> dict[str, Any]:
-        with scope.region() as region:
-            return {"counts": words.enter(region)}
-
-    words.put([("a", 1)])
-    take = Taker()
-    start(session, words, where, take, mended, outputs={"counts": "word string, n long"}).await_termination()
-    assert take.of("counts") == {0: [("a", 1)]}

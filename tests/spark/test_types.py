@@ -5,10 +5,8 @@ White box: which types are refused before anything runs is asked type by type, w
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
 import os
-import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -247,64 +243,6 @@ def test_what_can_be_hashed() -> None:
     assert can_hash(T.StructType().add("x", T.ArrayType(T.StringType())))
     assert can_hash(VectorUDT())
     assert not can_hash(T.ArrayType(T.StructType().add("x", T.MapType(T.StringType(), T.LongType()))))
-
-
-# -- any schemas -------------------------------------------------------------------------------------------------------
-
-PLAIN: list[tuple[T.DataType, st.SearchStrategy[Any]]] = [
-    (T.ByteType(), st.integers(-(1 << 7), (1 << 7) - 1)),
-    (T.IntegerType(), st.integers(-(1 << 31), (1 << 31) - 1)),
-    (T.LongType(), st.integers(-(1 << 63), (1 << 63) - 1)),
-    (T.DoubleType(), st.floats(allow_nan=False)),
-    (T.DecimalType(38, 18), st.decimals(-(10**18), 10**18, places=18)),
-    (T.StringType(), st.text(st.characters(exclude_categories=["Cs"]), max_size=8)),
-    (T.BinaryType(), st.binary(max_size=8).map(bytearray)),
-    (T.BooleanType(), st.booleans()),
-    (T.DateType(), st.dates()),
-    (T.TimestampType(), st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2100, 1, 1))),
-    (T.TimestampNTZType(), st.datetimes()),
-    (T.DayTimeIntervalType(), st.timedeltas()),
-]
-
-
-@st.composite
-def kinds(draw: st.DrawFn, depth: int = 3) -> tuple[T.DataType, st.SearchStrategy[Any]]:
-    """A type, and values of it with nulls wherever they may be."""
-    shape = draw(st.sampled_from(["plain", "array", "map", "struct"] if depth else ["plain"]))
-    if shape == "plain":
-        kind, values = draw(st.sampled_from(PLAIN))
-        return kind, st.none() | values
-    if shape == "array":
-        kind, values = draw(kinds(depth - 1))
-        return T.ArrayType(kind), st.none() | st.lists(values, max_size=3)
-    if shape == "map":
-        kind, values = draw(kinds(depth - 1))
-        return T.MapType(T.StringType(), kind), st.none() | st.dictionaries(st.text("abc", max_size=2), values, max_size=3)
-    fields = draw(st.lists(kinds(depth - 1), min_size=1, max_size=3))
-    names = [string.ascii_lowercase[position] for position in range(len(fields))]
-    struct = T.StructType([T.StructField(name, kind) for name, (kind, _) in zip(names, fields, strict=True)])
-    return struct, st.none() | st.tuples(*(values for _, values in fields))
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[T.StructType, list[tuple[Any, ...]]]:
-    """A schema of many columns, and some rows; none too."""
-    columns = draw(st.lists(kinds(), min_size=8, max_size=12))
-    schema = T.StructType([T.StructField("id", T.IntegerType())])
-    for position, (kind, _) in enumerate(columns):
-        schema = schema.add(f"c{position}", kind)
-    rows = draw(st.lists(st.tuples(*(values for _, values in columns)), max_size=6))
-    return schema, [(at, *row) for at, row in enumerate(rows)]
-
-
-@spark
-@settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(tables())
-def test_rows_of_any_schema_survive(session: SparkSession, table: tuple[T.StructType, list[tuple[Any, ...]]]) -> None:
-    with decimal.localcontext(prec=60):
-        frame = session.createDataFrame(table[1], table[0])
-        got = carried(frame, table[0], len(table[1]) % 2 == 1)
-        assert arrow_of(got.orderBy("id")).equals(arrow_of(frame.orderBy("id")))
 
 
 @spark

@@ -8,8 +8,10 @@ alone. No plan has them. Worker 0 ends after all others, and only a run that has
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import pickle
 import re
 import time
 from collections.abc import Iterator
@@ -34,7 +36,6 @@ from timely.spark.packing import REPORT, REPORTED, TAG
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics, summarize
 from timely.spark.stage_messages import SILENCE, Granted, Invitation, Resumed, Returning, describe, revive
-from timely.worker.credentials import Identity
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 RendezvousMode = Literal["driver", "all_gather"]
@@ -153,11 +154,7 @@ def _server_at(host: str) -> Rendezvous:
 
 
 def _written(invitation: Invitation) -> str:
-    values = attrs.asdict(invitation)
-    values["run"] = invitation.run.hex()
-    values["driver"] = invitation.driver.decode()
-    values["identity"] = [invitation.identity.certificate.decode(), invitation.identity.key.decode()]
-    return json.dumps(values)
+    return json.dumps({"invitation": base64.b64encode(pickle.dumps(invitation)).decode()})
 
 
 def _check(texts: list[str]) -> None:
@@ -169,13 +166,9 @@ def _check(texts: list[str]) -> None:
 
 
 def _read(text: str) -> Invitation:
-    """Return the invitation that worker 0 has sent."""
-    values = json.loads(text)
-    host, port = values["address"]
-    certificate, key = values["identity"]
-    values["address"], values["run"] = (host, port), bytes.fromhex(values["run"])
-    values["driver"], values["identity"] = values["driver"].encode(), Identity(certificate.encode(), key.encode())
-    return Invitation(**values)
+    """Return the invitation that worker 0 has sent, through Spark, which pickles the tasks too."""
+    invitation: Invitation = pickle.loads(base64.b64decode(json.loads(text)["invitation"]))
+    return invitation
 
 
 @attrs.frozen

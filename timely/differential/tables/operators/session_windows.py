@@ -27,10 +27,11 @@ from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.tables.operators.column_groups import groups_of
 from timely.differential.tables.operators.time_windows import Axis, TimeSpan
 from timely.differential.tables.values.kinds import Column
+from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import accumulate
 from timely.differential.trace.row_values import ArrowValues, together
 from timely.differential.trace.state_memory import guarded
-from timely.differential.trace.trace import Trace
+from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.int_columns import LARGE, Array, each_once, order_and_starts
 from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
 from timely.differential.updates.updates import Update, consolidate
@@ -200,15 +201,18 @@ class _Changes:
         trace = self._trace
         most = max(trace.limits.reduced // trace.entries_per_key(), 1) if trace.has_limit else None
         for portion in [batches] if most is None else _portions(batches, most):
-            tables = self._as_tables(portion) if sum(map(len, portion)) >= trace.limits.columns else None
+            arrow = all(isinstance(batch, KeyedRows) for batch in portion)
+            many = trace.limits.columns // 4 if arrow else trace.limits.columns  # 100 of Arrow take 11 ms by rows, 2 by columns
+            tables = self._as_tables(portion) if sum(map(len, portion)) >= many else None
             changes = None if tables is None else self._by_columns(tables)
+            deltas: Iterable[Delta[Any]]
             if tables is None or changes is None:
                 updates = consolidate(chain.from_iterable(portion))
                 yield self._by_rows(time, updates)
-                deltas = trace.row_deltas(time, [updates])
+                deltas = trace.deltas(time, [updates])
             else:
                 yield from changes
-                deltas = trace.row_deltas(time, tables)
+                deltas = (delta_of(table.ordered(), time) for table in tables)
             for delta in deltas:
                 trace.append(time, delta)
 
