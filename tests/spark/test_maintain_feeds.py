@@ -23,9 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from timely import differential as dd
 from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.view_rows import all_rows, changed_rows
+from timely.differential.tables.expressions.column_stages import minus
 from timely.errors import CollectionMismatch, FeedError, OperatorError, SchemaError
 from timely.recovery import Recovery
 
@@ -396,3 +398,62 @@ def test_a_package_that_is_missing(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; import timely.differential.spark"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert re.search(f"ConfigurationError: .* needs? the package {package}: pip install", done.stderr)
+
+
+KINDS = [
+    pa.string(),
+    pa.timestamp("us", "UTC"),
+    pa.decimal128(8, 2),
+    pa.date32(),
+    pa.float64(),
+    pa.list_(pa.string()),
+    pa.binary(),
+]
+CLICKS = pa.schema(list(zip(["user", "at", "paid", "on", "ratio", "tags", "data"], KINDS)))
+
+
+def click(source: random.Random) -> Row:
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=source.randint(0, 600))
+    values = (source.choice("ab"), at, Decimal(source.randint(-999, 999)) / 100, at.date(), source.choice([0.5, -0.0, 1e300]))
+    return (*[None if source.random() < 0.1 else value for value in (*values, [source.choice("xy")], b"z")],)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda clicks: clicks,
+        lambda clicks: clicks.select('"user"', "paid"),
+        lambda clicks: clicks.sessions("at", gap="5 minutes", by="user"),
+        lambda clicks: clicks.select('"user"', "at", '"on"').sessions("at", gap="5 minutes", by="user"),
+        lambda clicks: clicks.select('"user"', "at", "ratio").sliding("at", "2 hours", "1 hour"),
+        lambda clicks: clicks.tumbling("at", "1 hour").group_by("user", "window_start").agg("sum(paid) as paid"),
+        lambda clicks: dd.Table(minus(clicks.collection, clicks.where("paid > 0").collection), clicks.columns),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_changes_of_columns_are_those_of_rows(view: Callable[[Any], Any], workers: int) -> None:
+    source = random.Random(4)
+    epochs = [[click(source) for _ in range(150)] * 2 for _ in range(4)]
+
+    def program(worker: timely.Worker) -> list[Counter[Any]]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            table = TableBuilder(FeedTable("clicks", CLICKS, ""), Appended()).build(stream)
+            rows = dd.table(scope, CLICKS)
+            views = [view(table), view(rows)]
+            outputs = [changed_rows(each.collection, each.schema, "v").capture() for each in views]
+        for time, epoch in enumerate(epochs):
+            mine = epoch[worker.index :: worker.peers]
+            handle.send_batch(pa.RecordBatch.from_pylist([dict(zip(CLICKS.names, row)) for row in mine], CLICKS))
+            for row in mine:
+                rows.session.insert(row)
+            for session in (handle, rows.session):
+                session.advance_to(time + 1)
+        for session in (handle, rows.session):
+            session.close()
+        worker.run()
+        return [Counter(repr(row) for _, rows in output.extract() for row in rows) for output in outputs]
+
+    shares = timely.execute(program, workers=workers)
+    by_columns, by_rows = (sum((share[side] for share in shares), Counter()) for side in (0, 1))
+    assert by_columns == by_rows and len(by_rows) > 40

@@ -6,12 +6,17 @@ The invariant: a row is handed over by one worker, and at most once as deleted o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, route
 from timely.differential.collections import Collection
+from timely.differential.trace.row_values import ArrowValues
+from timely.differential.updates.int_columns import order_and_starts
+from timely.differential.updates.row_columns import RowColumns
 from timely.differential.updates.updates import Update, by_record, consolidate
 from timely.errors import CollectionMismatch, SchemaError, brief
 from timely.operators.generic import unary, unary_frontier
@@ -38,18 +43,52 @@ def changed_rows(collection: Collection[int, Any], schema: pa.Schema, name: str)
             line = (*row, "insert" if diff > 0 else "delete", time)
             yield from [line] * abs(diff)
 
+    def rendered(time: int, updates: Any) -> Iterable[pa.RecordBatch]:
+        tables = [updates] if isinstance(updates, RowColumns) else updates
+        if isinstance(tables, list) and tables and isinstance(tables[0], RowColumns):
+            try:
+                return [_batch(table, time, full) for table in tables]
+            except pa.ArrowException:  # of a type that is made of Python's values
+                updates = chain.from_iterable(tables)
+        return _batches(rows(time, updates), full, name)
+
     def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
         capability.drop()
 
         def logic(input: InputPort[int, Any], output: OutputPort[int]) -> None:
             for came_with, updates in input:
-                for batch in _batches(rows(came_with.time, updates), full, name):
-                    output.session(came_with).give_batch(batch)
+                for batch in rendered(came_with.time, updates):
+                    for start in range(0, batch.num_rows, _ROWS):
+                        output.session(came_with).give_batch(batch.slice(start, _ROWS))
 
         return logic
 
-    return unary(collection.consolidate(name=f"changes: {name}").stream, Pipeline, f"rows: {name}", constructor)
+    summed = collection.stream if collection.consolidated else collection._at_complete_times(_summed, f"changes: {name}", None)
+    return unary(summed, Pipeline, f"rows: {name}", constructor)
+
+
+def _summed(batches: Sequence[Any]) -> list[Any]:
+    """Return the updates of a time with each row once: as tables where all are columns that are alike, else as rows."""
+    values = [ArrowValues(batch.columns, len(batch)) for batch in batches if isinstance(batch, RowColumns)]
+    if len(values) < len(batches) or len({each.kind for each in values}) != 1:
+        return consolidate(chain.from_iterable(batches))
+    table = values[0].concatenated(values[1:])
+    diffs = np.concatenate([np.full(len(batch), batch.diff) for batch in batches])
+    places = np.arange(len(table))
+    if (diffs < 0).any():  # others have nothing to cancel
+        order, starts = order_and_starts(table.numbers())
+        places, diffs = order[starts], np.add.reduceat(diffs[order], starts)
+    parts = [(places[diffs == diff], diff) for diff in np.unique(diffs[diffs != 0]).tolist()]
+    return [RowColumns(table[rows].columns, len(rows), diff) for rows, diff in parts]
+
+
+def _batch(table: RowColumns, time: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return changes as a batch."""
+    rows = table.chosen(np.arange(len(table)).repeat(abs(table.diff)))
+    added = pa.repeat("insert" if table.diff > 0 else "delete", len(rows)), pa.repeat(time, len(rows))
+    columns = [column.cast(field.type) for column, field in zip((*rows.arrays(), *added), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def all_rows(collection: Collection[int, Any], schema: pa.Schema, name: str) -> Stream[int, pa.RecordBatch]:
