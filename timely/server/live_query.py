@@ -90,28 +90,22 @@ class Query:
 
     def rehearse(self) -> None:
         """Build what it defines, as a script, once in its process. The errors are those of the script, and of a query."""
-        try:
-            self._fork(ScriptRehearsal)
-            self._process.started()
-            self._process.changes()
-        finally:
-            self._process.end()
+        self._once(ScriptRehearsal)
 
     def why(self, name: str, where: Sequence[RowCondition], row: Row | None = None) -> Provenance:
         """Return why a row is there, found out in its process. The errors are those of ``Views.why``, and of a query."""
-        try:
-            self._fork(lambda request, relations: RowSearch(request, relations, name, where, row))
-            result: Provenance = self._process.started()
-            return result
-        finally:
-            self._process.end()
+        result: Provenance = self._once(lambda request, relations: RowSearch(request, relations, name, where, row))
+        return result
 
     def why_not(self, name: str, values: Mapping[str, Any]) -> WhyNot:
         """Return why no row has these values, found out in its process. The errors are those of ``Views.why_not``."""
+        result: WhyNot = self._once(lambda request, relations: MissingRow(request, relations, name, values))
+        return result
+
+    def _once(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> Any:
         try:
-            self._fork(lambda request, relations: MissingRow(request, relations, name, values))
-            result: WhyNot = self._process.started()
-            return result
+            self._fork(work)
+            return self._process.started()
         finally:
             self._process.end()
 

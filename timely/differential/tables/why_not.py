@@ -80,7 +80,7 @@ class ViewRows:
             raise ConfigurationError(
                 f"why_not of {view} takes values of some of its columns {', '.join(names)}, not {brief(dict(values))}"
             )
-        columns = self._plan(view).columns
+        columns = self.plan(view).columns
         conditions = [among(columns[names.index(name)], [value]) for name, value in values.items()]
         drops = sorted(self.drops(view, conditions), key=lambda drop: not drop.rows)
         if not drops:
@@ -89,12 +89,10 @@ class ViewRows:
 
     def origins(self, view: str, rows: Rows) -> dict[str, dict[Any, int]] | None:
         """Return the rows of tables that rows of a view can follow from, or ``None`` where a loop makes of any row any other."""
-        columns = self._plan(view).columns
-        conditions = [among(ref, {row[place] for row in rows}) for place, ref in enumerate(columns)]
-        if any(isinstance(node, nodes.LoopRows) for node in plans_in(self._plan(view))):
+        if any(isinstance(node, nodes.LoopRows) for node in plans_in(self.plan(view))):
             return None
         origins: dict[str, dict[Any, int]] = {}
-        for table, chosen in candidates(self._plan(view), conditions, self.rows, alone=True).scans():
+        for table, chosen in self._of(view, rows, alone=True).scans():
             inner = self.origins(table, chosen) if table in self.queries else {table: dict(chosen)}
             if inner is None:
                 return None
@@ -104,9 +102,12 @@ class ViewRows:
 
     def steps(self, view: str, rows: Rows) -> Derivation:
         """Return how the operators of queries make rows of a view."""
-        plan = self._plan(view)
+        return _Names(self, view, self.plan(view)).step(self._of(view, rows))
+
+    def _of(self, view: str, rows: Rows, *, alone: bool = False) -> Candidates:
+        plan = self.plan(view)
         conditions = [among(ref, {row[place] for row in rows}) for place, ref in enumerate(plan.columns)]
-        return _Names(self, view, plan).step(candidates(plan, conditions, self.rows))
+        return candidates(plan, conditions, self.rows, alone=alone)
 
     def program(self, view: str) -> Callable[..., Collection[Any, Row]]:
         """Return the program that makes a view of the tables, by way of others."""
@@ -114,29 +115,25 @@ class ViewRows:
         def program(**tables: Collection[Any, Row]) -> Collection[Any, Row]:
             relations = {name: Relation(rows, self.columns[name]) for name, rows in tables.items()}
             for name in self.queries:
-                plan = self._plan(name)
+                plan = self.plan(name)
                 rows = build(plan, next(iter(tables.values())).scope, relations).collection
                 relations[name] = Relation(rows, self.columns[name])
             return relations[view].collection
 
         return program
 
-    def _plan(self, view: str) -> QueryPlan:
+    def plan(self, view: str) -> QueryPlan:
+        """Return the plan of a view's query."""
         if view not in self._plans:
             self._plans[view] = planned(query_of(self.queries[view]), self.columns, self.functions).plan
         return self._plans[view]
 
     def drops(self, view: str, conditions: Sequence[Expr]) -> Iterator[Drop]:
         """Yield where the last candidates are dropped of rows of a view that fulfil conditions; nothing if it has some."""
-        plan = self._plan(view)
+        plan = self.plan(view)
         chosen = candidates(plan, conditions, self.rows)
         if not chosen.rows:
             yield from _Names(self, view, plan).drops(chosen)
-
-    def drops_in(self, scan: nodes.TableScan, conditions: Sequence[Expr]) -> Iterator[Drop]:
-        """Yield the same for the rows of a view that a query reads."""
-        own = dict[Expr, Expr](zip(scan.columns, self._plan(scan.table).columns))
-        return self.drops(scan.table, [substituted(part, own) for part in conditions])
 
 
 class _Names:
@@ -201,7 +198,8 @@ class _Names:
         for each in empty:
             yield from self.drops(each)
         if isinstance(plan, nodes.TableScan) and plan.table in self._views.queries:
-            yield from self._views.drops_in(plan, chosen.conditions)
+            own = dict[Expr, Expr](zip(plan.columns, self._views.plan(plan.table).columns))
+            yield from self._views.drops(plan.table, [substituted(part, own) for part in chosen.conditions])
         elif len(empty) < max(len(chosen.inputs), 1):
             yield self._drop(chosen)
         for each in chosen.inputs:
