@@ -29,7 +29,6 @@ from timely import (
     PeerLostError,
     Pipeline,
     Product,
-    ProductSummary,
     RoutingError,
     ScopeBuilder,
     StalledError,
@@ -130,11 +129,6 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         GraphError,
         r"'concat' .*one by one, as in concat\(\*streams\)",
     ),
-    "joins with a list": (
-        lambda scope: scope.to_stream([(1, 2)]).join([(1, 3)]),
-        GraphError,
-        r"'join' .*make one of it with scope.to_stream",
-    ),
     "enters a name": (
         lambda scope: scope.to_stream([1]).enter("loop"),
         GraphError,
@@ -201,23 +195,11 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         CycleError,
         "does not advance.*feedback.*map.*put a feedback on it",
     ),
-    "a cycle inside that does not advance": (
-        in_loop(
-            lambda scope, rounds: looped(lambda back, again: again.connect_loop(back), ProductSummary(Step(0), Step(0)))(rounds)
-        ),
-        CycleError,
-        "scope '/example/rounds#0': time does not advance on the cycle node",
-    ),
     "a cycle through a region that does not advance": (around_a_region, CycleError, "does not advance"),
     "a loop without its end": (
         looped(lambda back, again: None),
         GraphError,
         r"loop /example/feedback#0 was never connected: call stream.connect_loop\(handle\)",
-    ),
-    "a loop inside without its end": (
-        in_loop(lambda scope, rounds: rounds.feedback()[1]),
-        GraphError,
-        r"loop /example/rounds#0/feedback#0 was never connected: call stream.connect_loop\(handle\)",
     ),
     "a loop that is connected twice": (
         looped(lambda back, again: (again.connect_loop(back), again.map(str).connect_loop(back))),
@@ -350,11 +332,6 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         RoutingError,
         "into input 0 of operator 'aggregate' .*pairs of a key and a value, and None came",
     ),
-    "a state machine of one result": (
-        lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: value),
-        TypeError,
-        r"'state_machine' .*fold\(1, 2, state\) must return \(next state, outputs\): 2",
-    ),
     "a fold that returns one output": (
         lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: (0, value)),
         TypeError,
@@ -374,16 +351,6 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         sent(pa.record_batch({"src": [1]}), lambda s: s.exchange("scr")),
         RoutingError,
         "no column 'scr'; the batch has 'src'",
-    ),
-    "groups records": (
-        lambda scope: scope.to_stream([1]).group_by("a", n="count"),
-        ContainerError,
-        "what came is a list: use value_counts or aggregate",
-    ),
-    "groups by a column that is misspelt": (
-        sent(pa.record_batch({"src": [1]}), lambda s: s.group_by("scr", n="count")),
-        ContainerError,
-        r"group_by needs each of the columns \['scr'\] once, and a batch has \['src'\]",
     ),
     "a stream that is not there": (
         lambda scope: scope.to_stream([5]).partition(2, lambda x: (x, x))[0],
@@ -587,12 +554,6 @@ def test_a_name_for_the_type_of_times() -> None:
     name: Any = "words"
     with pytest.raises(TimestampError, match="'words' is not a type of times: .*; a name is given as name='words'"):
         timely.Worker().dataflow(name).__enter__()
-
-
-def test_a_loop_over_times_that_have_no_next_one() -> None:
-    message = r"feedback in scope '/batch' needs a summary for times of type Unit: give one .*, as in feedback\(summary\)"
-    with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(timely.Unit, name="batch") as scope:
-        scope.feedback()
 
 
 @pytest.mark.parametrize("time", [complex, list, Step])

@@ -100,24 +100,6 @@ def test_a_recording_has_the_records_and_the_progress() -> None:
     assert replayed(events) == [(0, [0, 1]), (1, [2, 3])]
 
 
-def test_several_readers_each_at_its_own_pace() -> None:
-    worker = timely.Worker()
-    link: EventLink[int] = EventLink()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.capture_into(link)
-    captures = []
-    for epoch in range(5):  # a new reader joins at every epoch
-        with worker.dataflow(int) as scope:
-            captures.append(scope.replay(link).capture())
-        handle.send(epoch)
-        handle.advance_to(epoch + 1)
-        worker.step()
-    handle.close()
-    worker.run()
-    assert [capture.extract() for capture in captures] == [[(epoch, [epoch]) for epoch in range(5)]] * 5
-
-
 def test_a_reader_that_asks_to_be_woken_too_late_is_woken_at_once() -> None:
     link: EventLink[int] = EventLink()
     reader = link.reader()

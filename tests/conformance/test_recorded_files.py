@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -183,17 +183,6 @@ def test_E9_replay_of_a_truncated_file_gives_the_good_part_and_then_the_error(tm
     good = [event for event in read_until_error(path)[0] if isinstance(event, Messages)]
     assert good
     assert seen.messages == [(event.time, event.batch) for event in good]
-
-
-def test_the_good_part_of_a_truncated_file_can_be_replayed(tmp_path: Path) -> None:
-    path = tmp_path / "cut"
-    recorded(path, epochs=3, each=2)
-    path.write_bytes(path.read_bytes()[:-200])
-    events, error = read_until_error(path)
-    closing: Any = Progress([(cast(Any, time), -1) for time in error.frontier])
-    times = [time for time, _ in replayed([*events, closing])]
-    assert times == list(range(len(times)))
-    assert times
 
 
 def test_files_that_are_no_recordings(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from timely import differential as dd
 from timely.errors import GraphError, OperatorError
 
 Build = Callable[..., dd.Collection[int, Any]]
-WAYS = pytest.mark.parametrize(("workers", "at_once"), [(1, False), (1, True), (3, False), (3, True)])
 
 
 # -- plain algorithms ------------------------------------------------------------------------------------------------------
@@ -245,34 +244,6 @@ def test_columns(name: str, workers: int, least: int) -> None:
     seconds = [[record for record, _ in other]] if second else []
     for epoch, now in enumerate(accumulated(changes)):
         assert total(part[epoch] for part in parts) == rows(plain(now, *seconds))
-
-
-# -- the rows of the reference ---------------------------------------------------------------------------------------------
-
-SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
-
-
-def moving_edges(nodes: int, size: int, epochs: int, each: int) -> list[Updates]:
-    chance = random.Random(nodes + size)
-    return moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
-
-
-@WAYS
-@pytest.mark.parametrize(("nodes", "size", "epochs", "each"), SIZES)
-def test_DD_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
-    epochs = min(epochs, 100 if workers > 1 else 200 if at_once else epochs)  # many in flight on few nodes are slow
-    edges = moving_edges(nodes, size, epochs, each)
-    inputs = [(updates, [(1, 1)] if epoch == 0 else []) for epoch, updates in enumerate(edges)]
-    expected = [rows(hops(now, [1])) for now in accumulated(edges)]
-    assert held(dd.graphs.breadth_first_search, inputs, workers, at_once) == expected
-
-
-@WAYS
-@pytest.mark.parametrize(("nodes", "size", "epochs", "each"), [(10, 20, 100, 1), *SIZES[1:]])
-def test_DD_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
-    edges = moving_edges(nodes, size, min(epochs, 12 if workers > 1 else 30 if at_once else epochs), each)
-    expected = [rows(strong_edges(now)) for now in accumulated(edges)]
-    assert held(dd.graphs.strongly_connected_edges, [(updates,) for updates in edges], workers, at_once) == expected
 
 
 # -- what the functions take -----------------------------------------------------------------------------------------------

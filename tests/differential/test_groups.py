@@ -69,23 +69,6 @@ def test_DD_F6_how_many_nodes_have_each_degree(run: Run) -> None:
         assert sum(degree * number * count for (degree, number), count in held.items()) == len(edges)
 
 
-def test_DD_F7_aggregates_of_a_dense_grid(run: Run) -> None:
-    changes = [
-        ((key, (key + 3 * a + 5 * b) % 8), Product(a, b), 1 if (key + a + b) % 3 else -1)
-        for key in range(3)
-        for a in range(6)
-        for b in range(6)
-        if (a + 2 * b + key) % 3 == 0
-    ]
-    for build, function in (
-        (lambda c: c.count_by_key(), oracles.number),
-        (lambda c: c.sum_by_key(), oracles.total),
-        (lambda c: c.min_by_key(), oracles.least),
-    ):
-        result = run(build, changes, time=PAIR)
-        check_changes(result, [changes], lambda counts: oracles.reduced(function, counts), PAIR)  # noqa: B023  # called at once
-
-
 def test_DD_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
     changes = [(("k", 3), Product(0, 1), 1), (("k", 5), Product(1, 0), 1)]
     for build in (lambda c: c.min_by_key(), lambda c: c.reduce(oracles.least)):

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import attrs
 import pytest
-from hypothesis import strategies as st
 
 from timely.errors import InvariantViolation
 from timely.order import Product
@@ -15,10 +14,7 @@ from timely.testing import (
     GraphSpec,
     NodeSpec,
     Oracle,
-    changes,
     check_tracker,
-    graphs,
-    smallest,
 )
 
 RELAY = NodeSpec(1, 1, {(0, 0): (Step(0),)}, ())
@@ -56,15 +52,6 @@ def test_T9_a_dropped_summary() -> None:
     assert objected(LINE, deaf, [[(Target(0, 0), 3, 1)]]) == "G9"
 
 
-def test_T9_a_dropped_edge() -> None:
-    assert objected(LINE, attrs.evolve(LINE, edges=()), [[(Source(0, 0), 3, 1)]]) == "G9"
-
-
-def test_T9_a_summary_that_is_too_long() -> None:
-    late = attrs.evolve(LINE, nodes=(attrs.evolve(RELAY, summaries={(0, 0): (Step(1),)}), SINK))
-    assert objected(LINE, late, [[(Target(0, 0), 3, 1)]]) == "G9"
-
-
 def test_T9_a_contraction_that_must_not_be() -> None:
     """Counted in one place, what is missing at one end of an edge cancels what is there at the other."""
     contracted = attrs.evolve(LINE, edges=((Source(0, 0), Target(1, 0), True),))
@@ -96,24 +83,3 @@ def test_T9_changes_that_get_lost_on_the_way() -> None:
 
     with pytest.raises(InvariantViolation, match="G10: the reported changes of Target"):
         check_tracker(LINE, [[(Source(0, 0), 3, 1)]], cast("Any", Lossy()))
-
-
-def test_T9_the_search_for_a_wrong_engine_ends_with_a_small_case() -> None:
-    def wrong(scenario: tuple[GraphSpec, list[list[Any]]]) -> bool:
-        graph, rounds = scenario
-        try:
-            check_tracker(graph, rounds, attrs.evolve(graph, edges=graph.edges[1:]).build())
-        except InvariantViolation:
-            return True
-        return False
-
-    small = graphs(int, max_nodes=3).flatmap(lambda graph: st.tuples(st.just(graph), changes(int, graph, max_rounds=2)))
-    graph, rounds = smallest(small, wrong)
-    assert len(graph.nodes) <= 3
-    assert len(graph.edges) == len(rounds) == len(rounds[0]) == 1
-    assert wrong((graph, rounds))
-
-
-def test_an_oracle_answers_for_all_locations_at_once() -> None:
-    result = Oracle(LINE).frontiers({(Target(0, 0), 3): 2, (Source(0, 0), 1): -1})
-    assert result == {Target(0, 0): {3}, Source(0, 0): {3}, Target(1, 0): {3}}

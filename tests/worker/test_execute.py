@@ -20,7 +20,7 @@ import pytest
 
 import timely
 from tests.worker.processes import exchanging
-from timely import OperatorError, PeerLostError, WorkerError
+from timely import OperatorError, WorkerError
 from timely.inspect import everywhere
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
@@ -397,16 +397,6 @@ def test_a_process_that_dies_without_a_word(deed: Callable[[int], Any], code: in
 
 
 # -- a worker by hand --------------------------------------------------------------------------------------------------
-
-
-def test_a_failed_worker_cannot_go_on() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        scope.to_stream([0]).map(lambda x: 1 // x).probe()
-    with pytest.raises(OperatorError):
-        worker.step()
-    with pytest.raises(PeerLostError, match="worker 0 has failed already"):
-        worker.step()
 
 
 def test_a_process_that_cannot_be_started_ends_those_that_were(monkeypatch: pytest.MonkeyPatch) -> None:
