@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
@@ -28,7 +29,9 @@ from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, text_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
+from timely.differential.tables.names.statements import LATENESS
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
+from timely.differential.tables.operators.time_windows import Length
 from timely.differential.tables.table_class import Table, relations, table_of
 from timely.differential.tables.values.kinds import Column, columns_of, common, conversion, lower_case, row_check
 from timely.differential.updates.linear import linear
@@ -46,7 +49,13 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 
 
 def table(
-    source: Any, data: Any = None, *, schema: pa.Schema | str | None = None, count: str | None = None, name: str | None = None
+    source: Any,
+    data: Any = None,
+    *,
+    schema: pa.Schema | str | None = None,
+    count: str | None = None,
+    name: str | None = None,
+    lateness: Mapping[str, Length] | None = None,
 ) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
@@ -65,6 +74,10 @@ def table(
     Rows are checked against the schema when they come: ``SchemaError`` for others. A checkpoint knows the table by its ``name``
     (``Recovery``).
 
+    ``lateness={"at": "5 minutes"}`` says how much later than others rows come, by one column, which is never ``NULL``. The
+    watermark is the greatest moment so far less that. Rows below the watermark of the times before are in ``late``, and not in
+    the table. Windows, joins and groups of that column forget what no row can reach any more.
+
     >>> import pyarrow as pa
     >>> import timely
     >>> from timely import differential as dd
@@ -72,8 +85,15 @@ def table(
     ...     with worker.dataflow(int) as scope:
     ...         people = dd.table(scope, pa.table({"id": [1, 2], "name": ["ada", "bob"]}))
     ...         names = people.select("upper(name) as name").output()
-    ...     names.at(0)
-    {('ADA',): 1, ('BOB',): 1}
+    ...         clicks = dd.table(scope, "page string, at bigint", lateness={"at": 5})
+    ...         query = "select at // 10 * 10 as start, count(*) as n from clicks group by start emit on window close"
+    ...         counts, late = dd.sql(scope, query, clicks=clicks).output(), clicks.late.output()
+    ...     for epoch, at in enumerate((3, 9, 16, 8)):
+    ...         clicks.session.insert(("home", at))
+    ...         clicks.session.advance_to(epoch + 1)
+    ...     clicks.session.close()
+    ...     names.at(0), counts.at(2), late.at(3)
+    ({('ADA',): 1, ('BOB',): 1}, {(0, 2): 1}, {('home', 8): 1})
     """
     if isinstance(data, pa.Schema | str):
         if schema is not None:
@@ -90,6 +110,7 @@ def table(
             raise GraphError(f"table: {brief(data)} is no schema, and no Arrow data")
         data = arrow_table(data, label)
         schema = data_schema(data.schema) if schema is None else schema
+    schema = None if schema is None else with_lateness(schema, lateness or {}, label)
     if schema is None:
         raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
     scope = getattr(source, "scope", source)
@@ -100,6 +121,8 @@ def table(
     kind = "view" if data is not None else "table" if source is scope and connector is None else "rows"
     with scope.identities.named(name, kind, _definition(scope, data, schema, count), ()) as start:
         made = _table(source, data, schema, count, label, connector)
+        if made._watermarks and start.migrates:
+            raise ChangedDataflowError(f"table {name!r}: a program with lateness does not change: {_REMEDIES}")
         return with_history(made, name, start, partial(_conversion, name, schema) if kind == "table" else None)
 
 
@@ -174,7 +197,28 @@ def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: s
         session, rows = InputSession(input, INTEGERS, RowFields(schema, name)), Collection(stream)
     check = row_check(columns, schema)
     rows = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
-    return Table(rows, columns, session)
+    made = Table(rows, columns, session)
+    late_by = _lateness_of(schema, name)
+    return made if late_by is None else made._in_time(*late_by, name)
+
+
+def with_lateness(schema: pa.Schema, lateness: Mapping[str, Length], name: str) -> pa.Schema:
+    """Return a schema that says how late rows come by its columns, which are never null then."""
+    for column, length in lateness.items():
+        place = schema.get_field_index(column)
+        if place < 0:
+            raise SchemaError(f"{name}: lateness={lateness!r} names no column; there are {', '.join(schema.names)}")
+        text = f"{length // timedelta(microseconds=1)} microseconds" if isinstance(length, timedelta) else str(length)
+        schema = schema.set(place, schema.field(place).with_nullable(False).with_metadata({LATENESS: text.encode()}))
+    return schema
+
+
+def _lateness_of(schema: pa.Schema, name: str) -> tuple[str, Length] | None:
+    """Return the column of a lateness, and how long it is."""
+    texts = {field.name: field.metadata[LATENESS].decode() for field in schema if LATENESS in (field.metadata or {})}
+    if len(texts) > 1:
+        raise SchemaError(f"{name}: one column has a lateness, and not {', '.join(texts)}")
+    return next(((column, int(text) if text.isdecimal() else text) for column, text in texts.items()), None)
 
 
 def source_tables(scope: ScopeBuilder[int], source: Any) -> dict[str, Table[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, count
+from operator import itemgetter
 from typing import Any, Generic
 
 import attrs
@@ -26,16 +27,17 @@ from timely.differential.tables.names.method_queries import Expression, known_na
 from timely.differential.tables.names.name_scopes import distinct_names
 from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.names.refusals import naming_the_line
-from timely.differential.tables.operators.recent_rows import recent_rows
+from timely.differential.tables.operators.recent_rows import recent_rows, rows_in_time
 from timely.differential.tables.operators.session_windows import Sessions, sessions
 from timely.differential.tables.operators.sorting import first_rows, sort_key
-from timely.differential.tables.operators.time_windows import Axis, Length, axis_of, sliding, span_of
+from timely.differential.tables.operators.time_windows import Axis, Length, TimeSpan, axis_of, sliding, span_of, windows_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder, default=int)
+Watermarks = tuple[tuple[int, Collection[Any, Any]], ...]
 
 
 class Table(Generic[T]):
@@ -61,9 +63,13 @@ class Table(Generic[T]):
         columns: tuple[Column, ...],
         session: InputSession[T, Any] | None = None,
         history: RowHistory[T] | None = None,
+        watermarks: Watermarks = (),
+        late: Table[T] | None = None,
     ) -> None:
         self._rows = collection
         self._history = history
+        self._watermarks = watermarks
+        self._late = late
         names = [column.name for column in columns]
         if len(set(names)) < len(names):  # a second ``id`` is ``id_1``
             columns = tuple(attrs.evolve(column, name=name) for column, name in zip(columns, distinct_names(names)))
@@ -77,7 +83,7 @@ class Table(Generic[T]):
 
     @property
     def _relation(self) -> Relation:
-        return Relation(self.collection, self.columns)
+        return Relation(self.collection, self.columns, watermarks=self._watermarks)
 
     def __repr__(self) -> str:
         return f"Table({', '.join(f'{column.name} {column.kind.value}' for column in self.columns)})"
@@ -88,6 +94,13 @@ class Table(Generic[T]):
         if self._session is None:
             raise GraphError(f"{self!r} is computed, or its session is elsewhere: dd.table(scope, schema) has one")
         return self._session
+
+    @property
+    def late(self) -> Table[T]:
+        """The changes that came too late for a table with a lateness; a row that was taken away too late counts -1."""
+        if self._late is None:
+            raise GraphError(f"{self!r} has no lateness: dd.table(scope, schema, lateness={{column: length}}) has one")
+        return self._late
 
     @property
     def scope(self) -> ScopeBuilder[T]:
@@ -164,7 +177,7 @@ class Table(Generic[T]):
         """
         axis = self._axis("tumbling", column, size, origin)
         length = span_of(size, axis, "tumbling", months=True)
-        return self._with_windows(axis, sliding(self.collection, axis, length, length, origin, "tumbling"))
+        return self._in_windows("tumbling", column, axis, length, length, origin)
 
     def sliding(self, column: Expression, size: Length, step: Length, *, origin: Any = None) -> Table[T]:
         """Return each row once for each window of ``size`` that it is in, where a window begins every ``step``.
@@ -173,7 +186,17 @@ class Table(Generic[T]):
         """
         axis = self._axis("sliding", column, size, step, origin)
         length, distance = span_of(size, axis, "sliding"), span_of(step, axis, "sliding", months=True)
-        return self._with_windows(axis, sliding(self.collection, axis, length, distance, origin, "sliding"))
+        return self._in_windows("sliding", column, axis, length, distance, origin)
+
+    def _in_windows(self, operator: str, column: Expression, axis: Axis, size: TimeSpan, step: TimeSpan, origin: Any) -> Table[T]:
+        rows, watermarks = sliding(self.collection, axis, size, step, origin, operator), self._watermarks
+        windows = windows_of(Axis(axis.kind, itemgetter(0)), size, step, origin, operator)
+        place = {name: place for place, name in enumerate(self._column_names)}.get(str(column).lower())
+        for values in [values for own, values in watermarks if own == place]:
+            bounds = values.flat_map(lambda row: sorted(windows(row))[:1])
+            ends = ((len(self.columns) + end, bounds.map(itemgetter(slice(1 + end, 2 + end)))) for end in (0, 1))
+            watermarks = (*watermarks, *ends)
+        return Table(rows, (*self.columns, *axis.columns), watermarks=watermarks)
 
     def sessions(self, column: Expression, gap: Length, by: Expression | Sequence[Expression] = ()) -> Table[T]:
         """Return each row with ``window_start`` and ``window_end`` of its session.
@@ -200,9 +223,7 @@ class Table(Generic[T]):
         """
         axis = self._axis("sessions", column, gap, *_listed(by))
         length = span_of(gap, axis, "sessions")
-        return self._with_windows(axis, sessions(self.collection, Sessions(axis, length, *self._key(by), self.columns)))
-
-    def _with_windows(self, axis: Axis, rows: Collection[T, Any]) -> Table[T]:
+        rows = sessions(self.collection, Sessions(axis, length, *self._key(by), self.columns))
         return Table(rows, (*self.columns, *axis.columns))
 
     def keep_recent(self, column: Expression, keep: Length) -> tuple[Table[T], Table[T]]:
@@ -230,6 +251,15 @@ class Table(Generic[T]):
         length = span_of(keep, axis, "keep_recent")
         recent, late = recent_rows(self.collection, axis, length, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
+
+    def _in_time(self, column: str, lateness: Length, name: str) -> Table[T]:
+        """Return the rows that come in time, with their watermark."""
+        axis = self._axis(name, quoted(column), "lateness", lateness)
+        if self.columns[self._column_names.index(lower_case(column))].kind is not axis.kind:
+            raise GraphError(f"{name}: the lateness is of a column of timestamps or whole numbers, not of {column}, a date")
+        rows, late, watermark = rows_in_time(self.collection, axis, span_of(lateness, axis, name, nothing=True), name)
+        place = self._column_names.index(lower_case(column))
+        return Table(rows, self.columns, self._session, watermarks=((place, watermark),), late=Table(late, self.columns))
 
     def _note(self, *parts: object) -> None:
         """Note the arguments of an operator, and over which columns: the graph of a checkpoint does not show them."""
@@ -482,7 +512,7 @@ class GroupedTable(Generic[T]):
 
 def table_of(relation: Relation) -> Table[Any]:
     """Return the rows of a query as a table."""
-    return Table(relation.collection, relation.columns)
+    return Table(relation.collection, relation.columns, watermarks=relation.watermarks)
 
 
 def relations(tables: Mapping[str, Any]) -> dict[str, Relation]:

@@ -16,11 +16,15 @@ from timely.errors import GraphError
 
 @attrs.frozen
 class Relation:
-    """A collection of rows; ``ids`` are the numbers of its columns."""
+    """A collection of rows; ``ids`` are the numbers of its columns.
+
+    ``watermarks`` are by the places of columns: rows of one moment, of which no change of a later time is below the greatest.
+    """
 
     collection: Collection[Any, Row]
     columns: tuple[Column, ...]
     ids: tuple[int, ...] = ()
+    watermarks: tuple[tuple[int, Collection[Any, Row]], ...] = ()
 
     @property
     def scope(self) -> RowScope:

@@ -43,6 +43,10 @@ def _plus(parser: Any) -> exp.Expr:
     return value if value is None or value.is_number else exp.Neg(this=exp.Neg(this=value))
 
 
+class Lateness(exp.Expression, exp.ColumnConstraintKind):
+    """How much later than others rows come, by a column."""
+
+
 class _Written(DuckDB):
     INDEX_OFFSET = 0  # elsewhere the parser has literal numbers count from 0
 
@@ -56,6 +60,10 @@ class _Written(DuckDB):
         }
         TYPE_CONVERTERS: ClassVar = {
             kind: convert for kind, convert in DuckDBParser.TYPE_CONVERTERS.items() if kind is not exp.DType.TEXT
+        }
+        CONSTRAINT_PARSERS: ClassVar = {
+            **DuckDBParser.CONSTRAINT_PARSERS,
+            "LATENESS": lambda parser: parser.expression(Lateness(this=parser._parse_bitwise())),
         }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = dict.fromkeys(exp.DType, _typed_literal)
@@ -162,5 +170,9 @@ def nodes_in(root: exp.Expr) -> list[exp.Expr]:
 
 
 def trees_of(tokens: list[Token], text: str) -> list[exp.Expr | None]:
-    """Return the trees of a text."""
-    return list(WRITTEN.parser().parse(tokens, text))
+    """Return the trees of a text: ``EMIT ON WINDOW CLOSE`` stands at its end."""
+    emits = [token.text.upper() for token in tokens[-4:]] == ["EMIT", "ON", "WINDOW", "CLOSE"]
+    trees = list(WRITTEN.parser().parse(tokens[:-4] if emits else tokens, text))
+    if emits and isinstance(trees[-1], exp.Query):
+        trees[-1].set("emits", True)
+    return trees

@@ -11,8 +11,9 @@ from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.expressions.bound import PlacedError, Ref, SortKey
+from timely.differential.tables.expressions.column_stages import projected
 from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
+from timely.differential.tables.expressions.scalar_compiler import Row, RowScope, compile_scalar
 from timely.differential.tables.names.binder import Behind, Binder
 from timely.differential.tables.names.reader import check_clauses
 from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal, written
@@ -20,7 +21,8 @@ from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functi
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.decorrelate import decorrelated
-from timely.differential.tables.plan.nodes import QueryPlan
+from timely.differential.tables.plan.lateness import LatenessRewriter
+from timely.differential.tables.plan.nodes import QueryPlan, TableScan
 from timely.differential.tables.plan.push_down import pushed_down
 from timely.differential.tables.plan.temporal import with_temporal_filters
 from timely.differential.tables.values.kinds import Column
@@ -142,8 +144,36 @@ def answer_of(
 ) -> OrderedRows:
     """Return the rows of a query over ``tables``, and if it is ``ordered``, its order."""
     columns_of = {name: relation.columns for name, relation in tables.items()}
-    plan, own, order = planned(tree, columns_of, functions, ordered=ordered)
-    relation, width = build(plan, scope, tables), len(own)
+    whole, own, order = planned(tree, columns_of, functions, ordered=ordered)
+    sources, scans = _watermarks(scope, tables)
+    rewriter = LatenessRewriter(scans)
+    try:
+        plan = rewriter.closed(whole) if tree.args.get("emits") else rewriter.forgetting(whole) if sources else whole
+    except SqlError as error:
+        raise placed(error, tree) from None
+    relation, width = build(plan, scope, {**tables, **sources}), len(own)
     names = (*own, *(f"order {number}" for number in range(len(plan.columns) - width)))
     columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, names, strict=True))
-    return OrderedRows(attrs.evolve(relation, columns=columns), width, order)
+    watermarks = []
+    for ref, bound in rewriter.bounds(whole).items():
+        if len(bound) == 1:  # the least of several is not the greatest of all rows
+            ((scan, value),) = bound
+            source = attrs.evolve(sources[scan.table], ids=(scan.columns[0].id,))
+            function = compile_scalar(value, source.scope).function
+            place = next(place for place, column in enumerate(whole.columns) if column == ref)
+            watermarks.append((place, projected(source.collection, [function], [value], source.scope)))
+    return OrderedRows(attrs.evolve(relation, columns=columns, watermarks=tuple(watermarks)), width, order)
+
+
+def _watermarks(
+    scope: ScopeBuilder[Any], tables: Mapping[str, Relation]
+) -> tuple[dict[str, Relation], dict[str, dict[int, TableScan]]]:
+    """Return the watermarks of tables as tables of their own, and by table and place of the column, how they are read."""
+    sources: dict[str, Relation] = {}
+    scans: dict[str, dict[int, TableScan]] = {}
+    for name, relation in tables.items() if scope.subgraph.domain.total else ():
+        for place, rows in relation.watermarks:
+            kind, source = relation.columns[place].kind, f"{name}\0{place}"
+            sources[source] = Relation(rows, (Column("watermark", kind, False),))
+            scans.setdefault(name, {})[place] = TableScan(source, (Ref(kind, -len(sources)),))  # plans count up from 0
+    return sources, scans

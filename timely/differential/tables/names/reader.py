@@ -181,6 +181,7 @@ _SAYS_NOTHING: Final[dict[Any, dict[str, Any]]] = {
     exp.Lateral: {"view": False, "outer": False},
     exp.Unnest: {"offset": False},
     exp.Window: {"over": _ANY},
+    **{query: {"emits": _ANY} for query in (exp.Select, exp.Union, exp.Except, exp.Intersect)},
 }
 """What the parser notes in each node of a class, with the value that says nothing."""
 

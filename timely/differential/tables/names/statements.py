@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import Token, TokenType, exp
 
-from timely.differential.tables.names.dialect import nodes_in
+from timely.differential.tables.names.dialect import Lateness, nodes_in
 from timely.differential.tables.names.queries import query_of, statement_of
 from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
@@ -27,6 +27,9 @@ _FORMS: Final = (
     " with `or replace` before `view`, and `drop view name;`, `drop table name;`, with `cascade` at the end;"
     " `create source name (column type, ...) with (option = value, ...);`, `create sink name from view with (...);`"
 )
+
+LATENESS: Final = b"lateness"
+"""Under which a field of a schema says how late rows come by its column."""
 
 _DROPPED: Final = (["view"], ["table"], ["source"], ["sink"])
 
@@ -194,10 +197,24 @@ _SECRET_VALUE: Final = re.compile(r"password *=|://[^/@]*:[^/@]*@")
 def _field(column: exp.Expr) -> pa.Field:
     if not isinstance(column, exp.ColumnDef) or column.kind is None:
         raise refusal(column, "a table is declared by its columns, each with a type; keys and checks are not kept")
-    constraints = column.args.get("constraints") or []
+    lateness, constraints = None, column.args.get("constraints") or []
     for constraint in constraints:
-        if not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
-            raise refusal(column, "of constraints only NOT NULL is kept")
+        if isinstance(constraint.kind, Lateness) and lateness is None:
+            lateness = _length(constraint.kind)
+        elif not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
+            raise refusal(column, "of constraints only NOT NULL and one LATENESS are kept")
     of_type = type_of(column.kind, column)
     field = arrow_schema((Column(lower_case(column.name), of_type.kind, not constraints),)).field(0)
+    if lateness is not None:  # its column is never NULL
+        field = field.with_metadata({LATENESS: lateness.encode()})
     return field if of_type.digits is None else field.with_type(pa.decimal128(of_type.digits, of_type.kind.scale))
+
+
+def _length(lateness: Lateness) -> str:
+    """Return how long a lateness is."""
+    length = lateness.this
+    if isinstance(length, exp.Literal) and length.is_int:
+        return str(length.name)
+    if isinstance(length, exp.Interval) and isinstance(length.this, exp.Literal):
+        return f"{length.this.name} {'' if length.unit is None else length.unit.name}".strip()
+    raise refusal(lateness, "it is LATENESS INTERVAL '5 minutes', or a whole number")

@@ -5,8 +5,9 @@ Rows that wait for the horizon are held, in the order of their moments, and no o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 import attrs
 from sortedcontainers import SortedDict
@@ -29,6 +30,26 @@ AHEAD, PASSED, LATE = range(3)
 """Changes of rows ahead of the horizon, of those that it passes, and of those that it had passed before."""
 
 
+@attrs.frozen
+class HorizonUse:
+    """What is made of rows at a horizon: how often each kind of change is taken, and what is held for that."""
+
+    signs: Mapping[int, int]
+    holds: bool = True
+    """Whether rows are held until the horizon passes them."""
+    lags: bool = False
+    """Whether rows leave at the time after that at which the horizon passes them."""
+
+
+RECENT: Final = HorizonUse({AHEAD: 1, PASSED: 1})
+OVERDUE: Final = HorizonUse({LATE: 1, PASSED: -1})
+IN_TIME: Final = HorizonUse({AHEAD: 1}, holds=False)
+FORGOTTEN: Final = HorizonUse({AHEAD: 1, PASSED: 1}, lags=True)
+"""The rows ahead, of which all others are forgotten: what comes at a time is there at that time."""
+CLOSED: Final = HorizonUse({PASSED: -1})
+"""The rows that the horizon has passed, as they were then."""
+
+
 def recent_rows(
     rows: Collection[Any, Row], axis: Axis, keep: TimeSpan, place: str
 ) -> tuple[Collection[Any, Row], Collection[Any, Row]]:
@@ -36,16 +57,41 @@ def recent_rows(
 
     The horizon of a time lies so far before the latest moment of all rows up to that time, on all workers.
     """
-    moment = axis.moment
     rows = rows.consolidate()  # what comes and goes at one time has never been there, in whatever batches it is sent
+    tagged = _tagged(rows, axis.moment, _watermarks([watermark(rows, axis, keep)]), _horizon_of(1), RECENT, place)
+    return _chosen(tagged, RECENT), _chosen(tagged, _LATE_ALONE)
 
-    def latest(updates: Iterable[Update]) -> list[Any]:
+
+def rows_in_time(
+    rows: Collection[Any, Row], axis: Axis, lateness: TimeSpan, place: str
+) -> tuple[Collection[Any, Row], Collection[Any, Row], Collection[Any, Row]]:
+    """Return the rows whose changes are in time, the changes that are late, and the watermark that those of other times are."""
+    rows = rows.consolidate()
+    values = watermark(rows, axis, lateness)
+    tagged = _tagged(rows, axis.moment, _watermarks([values]), _horizon_of(1), IN_TIME, place)
+    return _chosen(tagged, IN_TIME), _chosen(tagged, _LATE_ALONE), values
+
+
+_LATE_ALONE: Final = HorizonUse({LATE: 1})
+
+
+def watermark(rows: Collection[Any, Row], axis: Axis, before: TimeSpan) -> Collection[Any, Row]:
+    """Return rows of one moment, of which the greatest so far is the watermark: so far before the latest of ``rows``."""
+    moment = axis.moment
+
+    def latest(updates: Iterable[Update]) -> list[Update]:
         moments = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
-        return [max(moments)] if moments else []
+        return [((before.before(max(moments)),), 1)] if moments else []
 
-    horizon = _Horizon(lambda before, moments: [max(both)] if (both := [*before, *moments]) else [], keep.before)
-    tagged = _tagged(rows, moment, linear(rows.stream, "latest moment", latest), horizon, place)
-    return _chosen(tagged, {AHEAD: 1, PASSED: 1}, "recent"), _chosen(tagged, {LATE: 1}, "late")
+    return Collection(linear(rows.stream, "watermark", latest))
+
+
+def rows_by_watermarks(
+    rows: Collection[Any, Row], moment: Callable[[Row], Any], bounds: Sequence[Collection[Any, Row]], use: HorizonUse
+) -> Collection[Any, Row]:
+    """Return what a use makes of rows at the least of some watermarks."""
+    horizon = _horizon_of(len(bounds))
+    return _chosen(_tagged(rows, moment, _watermarks(bounds), horizon, use, "watermark"), use)
 
 
 def rows_by_now(
@@ -53,17 +99,38 @@ def rows_by_now(
     moment: Callable[[Row], Any],
     now: Collection[Any, Row],
     bound: Callable[[Row], Any],
+    use: HorizonUse,
     *,
-    ahead: bool,
     inclusive: bool,
 ) -> Collection[Any, Row]:
-    """Return the rows whose moments are ahead of the ``bound`` of the row of ``now``, or those of the others.
+    """Return the rows whose moments are ahead of the ``bound`` of the row of ``now``, or the others, as the use says.
 
     A moment at the bound is not ahead of it if this is ``inclusive``.
     """
-    horizon = _Horizon(_next_now, bound, inclusive, of_sums=True)
-    tagged = _tagged(rows, moment, now.consolidate().stream, horizon, "now()")
-    return _chosen(tagged, {AHEAD: 1, PASSED: 1} if ahead else {LATE: 1, PASSED: -1}, "by now()")
+    horizon = _Horizon(_next_now, lambda rows: [bound(row) for row in rows], inclusive, of_sums=True)
+    return _chosen(_tagged(rows, moment, now.consolidate().stream, horizon, use, "now()"), use)
+
+
+def _watermarks(bounds: Sequence[Collection[Any, Row]]) -> Stream[Any, Any]:
+    """Return watermarks as updates of one stream, each with the number of its source."""
+    first, *others = (each.map(partial(_numbered, number)) for number, each in enumerate(bounds))
+    return first.concat(*others).stream
+
+
+def _numbered(number: int, row: Row) -> Row:
+    return number, row[0]
+
+
+def _horizon_of(sources: int) -> _Horizon:
+    """Return the least of the watermarks, once all sources have one."""
+
+    def after(before: list[Any], changes: list[Update]) -> list[Any]:
+        latest = dict(before)
+        for (source, value), _ in changes:
+            latest[source] = max(latest.get(source, value), value)
+        return sorted(latest.items())
+
+    return _Horizon(after, lambda latest: [min(value for _, value in latest)] if len(latest) == sources else [])
 
 
 def _next_now(before: list[Row], changes: list[Update]) -> list[Row]:
@@ -81,17 +148,22 @@ def _next_now(before: list[Row], changes: list[Update]) -> list[Row]:
 
 @attrs.frozen
 class _Horizon:
-    """A horizon: ``after(before, values)`` says what it goes by, and ``bound`` which moment it has come to."""
+    """A horizon: ``after(before, values)`` says what it goes by, and ``bounds`` which moment it has come to, if to one."""
 
     after: Callable[[list[Any], list[Any]], list[Any]]
-    bound: Callable[[Any], Any]
+    bounds: Callable[[list[Any]], list[Any]]
     inclusive: bool = False
     of_sums: bool = False
     """Whether it is that of the sums of the values."""
 
 
 def _tagged(
-    rows: Collection[Any, Row], moment: Callable[[Row], Any], values: Stream[Any, Any], horizon: _Horizon, place: str
+    rows: Collection[Any, Row],
+    moment: Callable[[Row], Any],
+    values: Stream[Any, Any],
+    horizon: _Horizon,
+    use: HorizonUse,
+    place: str,
 ) -> Stream[Any, Any]:
     """Return the changes of rows, each with what it is to the horizon."""
     scope = rows.scope
@@ -100,14 +172,15 @@ def _tagged(
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         info.state.collection = horizon.of_sums
-        return _Recent(moment, horizon, capability, info).logic
+        return _Recent(moment, horizon, use, capability, info).logic
 
     return binary_frontier(rows.stream, broadcast(values), pact_for(False, None), Pipeline, place, constructor)
 
 
-def _chosen(tagged: Stream[Any, Any], signs: Mapping[int, int], name: str) -> Collection[Any, Row]:
+def _chosen(tagged: Stream[Any, Any], use: HorizonUse) -> Collection[Any, Row]:
+    signs = use.signs
     return Collection(
-        linear(tagged, name, lambda updates: [(row, diff * signs[tag]) for (tag, row), diff in updates if tag in signs])
+        linear(tagged, "changes", lambda updates: [(row, diff * signs[tag]) for (tag, row), diff in updates if tag in signs])
     )
 
 
@@ -126,9 +199,17 @@ class _Waiting:
 class _Recent:
     """The logic: the rows held, by moment, and the horizon."""
 
-    def __init__(self, moment: Callable[[Row], Any], horizon: _Horizon, capability: Capability[Any], info: OperatorInfo) -> None:
+    def __init__(
+        self,
+        moment: Callable[[Row], Any],
+        horizon: _Horizon,
+        use: HorizonUse,
+        capability: Capability[Any],
+        info: OperatorInfo,
+    ) -> None:
         self._moment = moment
         self._horizon = horizon
+        self._use = use
         self._held: SortedDict = SortedDict()  # counts of rows by moment
         self._latest: list[Any] = []  # what the horizon goes by, if there is something
         self._bounds: list[Any] = []
@@ -163,9 +244,9 @@ class _Recent:
 
     def _load_moments(self, items: Iterable[tuple[Any, Any]]) -> None:
         for time, latest in items:
-            if time is None:
-                self._move([max([*self._latest, latest])])
-            else:
+            if time is None and latest not in self._latest:  # all workers have the same ones
+                self._move([*self._latest, latest])
+            elif time is not None:
                 self._at(time[0], self._capability).latest.append(latest)
 
     def _at(self, time: Any, capability: Capability[Any]) -> _Waiting:
@@ -185,14 +266,19 @@ class _Recent:
             waiting.capability.drop()
 
     def _changes(self, waiting: _Waiting) -> list[Update]:
-        changes: list[Update] = []
+        changes = self._passed() if self._use.lags else []
         for row, diff in consolidate(waiting.updates):
             at = self._moment(row)
             ahead = at is not None and not self._has_passed(at)
             changes.append(((AHEAD if ahead else LATE, row), diff))
-            if ahead:
+            if ahead and self._use.holds:
                 self._add(at, row, diff)
         self._move(self._horizon.after(self._latest, waiting.latest))
+        return changes if self._use.lags else changes + self._passed()
+
+    def _passed(self) -> list[Update]:
+        """Return the changes of rows that leave, since the horizon has passed them."""
+        changes: list[Update] = []
         while self._held and self._has_passed(self._held.peekitem(0)[0]):
             _, counts = self._held.popitem(0)
             changes += [((PASSED, row), -count) for row, count in counts.items()]
@@ -200,7 +286,7 @@ class _Recent:
 
     def _move(self, latest: list[Any]) -> None:
         self._latest = latest
-        self._bounds = [self._horizon.bound(value) for value in latest]
+        self._bounds = self._horizon.bounds(latest)
 
     def _has_passed(self, moment: Any) -> bool:
         return any(moment < bound or (self._horizon.inclusive and moment == bound) for bound in self._bounds)

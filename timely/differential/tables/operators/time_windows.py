@@ -113,15 +113,16 @@ class TimeSpan:
         return moment - self.delta if type(moment) is int else add_interval(moment, -self.months, -self.delta)
 
 
-def span_of(length: Length, axis: Axis, place: str, *, months: bool = False) -> TimeSpan:
-    """Return a length; ``GraphError`` for one that is not positive, or not of the kind of the axis."""
+def span_of(length: Length, axis: Axis, place: str, *, months: bool = False, nothing: bool = False) -> TimeSpan:
+    """Return a length; ``GraphError`` for one that is not positive, unless it may be ``nothing``, or of another kind."""
     try:
         span = _span(length, axis, place)
     except SqlError as error:
         raise GraphError(f"{place}: {error}") from None
     if span.months and (not months or span.delta):
         raise GraphError(f"{place}: {brief(length)} has months, which are of no fixed length: use weeks, days or shorter units")
-    if span.months < 0 or (not span.months and span.delta <= type(span.delta)(0)):
+    least = type(span.delta)(0)
+    if span.months < 0 or (not span.months and (span.delta < least or (span.delta == least and not nothing))):
         raise GraphError(f"{place}: {brief(length)} is not longer than nothing")
     return span
 
@@ -157,6 +158,22 @@ def sliding(
     rows: Collection[Any, Row], axis: Axis, size: TimeSpan, step: TimeSpan, origin: Any, place: str
 ) -> Collection[Any, Row]:
     """Return each row with the beginning and the end of every window that it is in."""
+    windows = windows_of(axis, size, step, origin, place)
+
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
+        return [(window, diff) for row, diff in updates for window in windows(row)]
+
+    kernel = axis.kernel
+    if kernel is None or step.months or size.months:
+        return staged(rows, place, by_rows, None)
+    unit = axis.unit
+    first = origin or 0 if unit == 1 else ((MONDAY if origin is None else naive(origin)) - _EPOCH) // unit
+    lengths = size.delta // unit, step.delta // unit
+    return staged(rows, place, by_rows, lambda table: _windows(table, axis, kernel, first, *lengths))
+
+
+def windows_of(axis: Axis, size: TimeSpan, step: TimeSpan, origin: Any, place: str) -> Callable[[Row], Iterator[Row]]:
+    """Return what gives a row with the beginning and the end of each window that it is in."""
     if not step.months and size.delta // step.delta > MOST:
         raise GraphError(f"{place}: a row would be in more than {MOST} windows: make the step longer")
     start = beginning(axis, step, origin, place)
@@ -171,16 +188,7 @@ def sliding(
             yield (*row, begin, end)
             begin = step.before(begin)
 
-    def by_rows(updates: Iterable[Update]) -> list[Update]:
-        return [(window, diff) for row, diff in updates for window in windows(row)]
-
-    kernel = axis.kernel
-    if kernel is None or step.months or size.months:
-        return staged(rows, place, by_rows, None)
-    unit = axis.unit
-    first = origin or 0 if unit == 1 else ((MONDAY if origin is None else naive(origin)) - _EPOCH) // unit
-    lengths = size.delta // unit, step.delta // unit
-    return staged(rows, place, by_rows, lambda table: _windows(table, axis, kernel, first, *lengths))
+    return windows
 
 
 def _windows(table: RowColumns, axis: Axis, kernel: Expressions, first: int, size: int, step: int) -> RowColumns | None:

@@ -19,7 +19,7 @@ from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.grouping_sets import grouped_by_sets
 from timely.differential.tables.operators.membership import marked
-from timely.differential.tables.operators.recent_rows import rows_by_now
+from timely.differential.tables.operators.recent_rows import rows_by_now, rows_by_watermarks
 from timely.differential.tables.operators.set_operations import combined
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.table_joins import join
@@ -214,12 +214,20 @@ def _mark(builder: _Builder, plan: nodes.Mark) -> Relation:
     return marked(left, right, plan.conditions, plan.equal, negated=plan.negated, mark=plan.mark)
 
 
-def _by_now(builder: _Builder, plan: nodes.ByNow) -> Relation:
-    left, right = builder.build(plan.left), builder.build(plan.right)
-    moment, bound = compile_scalar(plan.moment, left.scope).function, compile_scalar(plan.bound, right.scope).function
-    rows = left.collection.filter(lambda row: moment(row) is not None)
-    chosen = rows_by_now(rows, moment, right.collection, bound, ahead=plan.ahead, inclusive=plan.inclusive)
-    return left.with_collection(chosen)
+def _by_horizon(builder: _Builder, plan: nodes.ByHorizon) -> Relation:
+    left, sources = builder.build(plan.left), [builder.build(source) for source in plan.sources]
+    moment, rows = compile_scalar(plan.moment, left.scope).function, left.collection
+    scalars = [compile_scalar(bound, source.scope) for bound, source in zip(plan.bounds, sources)]
+    if plan.clock:
+        timed, (now,), (bound,) = rows.filter(lambda row: moment(row) is not None), sources, scalars
+        rows = rows_by_now(timed, moment, now.collection, bound.function, plan.use, inclusive=plan.inclusive)
+    else:
+        watermarks = [
+            projected(source.collection, [scalar.function], [bound], source.scope)
+            for source, scalar, bound in zip(sources, scalars, plan.bounds)
+        ]
+        rows = rows_by_watermarks(rows, moment, watermarks, plan.use)
+    return left.with_collection(rows)
 
 
 def _set_operation(builder: _Builder, plan: nodes.SetOperation) -> Relation:
@@ -284,7 +292,7 @@ _BUILDERS: Final[dict[type[QueryPlan], Callable[[_Builder, Any], Relation]]] = {
     nodes.Single: _single,
     nodes.AsOf: _asof,
     nodes.Mark: _mark,
-    nodes.ByNow: _by_now,
+    nodes.ByHorizon: _by_horizon,
     nodes.SetOperation: _set_operation,
     nodes.LoopRows: _loop_rows,
     nodes.DistinctRows: _distinct,

@@ -22,6 +22,7 @@ from timely.differential.tables.expressions.bound import (
     with_expressions,
 )
 from timely.differential.tables.operators.grouping_sets import Grouping, Places
+from timely.differential.tables.operators.recent_rows import HorizonUse
 from timely.differential.tables.values.kinds import Kind
 
 
@@ -53,7 +54,7 @@ class QueryPlan:
         return with_expressions(self, self._computed, expressions)
 
 
-_INPUTS: Final = ("input", "left", "right", "domain", "bodies")
+_INPUTS: Final = ("input", "left", "right", "domain", "bodies", "sources")
 
 
 @attrs.frozen
@@ -230,19 +231,21 @@ class Now(Expr):
 
 
 @attrs.frozen
-class ByNow(QueryPlan):
-    """The rows of the left side whose ``moment`` is ahead of a ``bound`` of the row of the right one, or is not.
+class ByHorizon(QueryPlan):
+    """What a use makes of the rows of the left side, whose ``moment`` is ahead of a horizon or is not.
 
-    A moment at the bound is not ahead of it if this is ``inclusive``.
+    The horizon is the bound of the row of ``now``, the one source. Without a ``clock`` it is the least of the bounds of sources
+    whose greatest rows so far count. A moment at the horizon is not ahead of it if this is ``inclusive``.
     """
 
     left: QueryPlan
-    right: QueryPlan
+    sources: tuple[QueryPlan, ...]
     moment: Expr
-    bound: Expr
-    ahead: bool
-    inclusive: bool
-    _computed = ("moment", "bound")
+    bounds: tuple[Expr, ...]
+    use: HorizonUse
+    clock: bool = False
+    inclusive: bool = False
+    _computed = ("moment", "bounds")
 
     @property
     def columns(self) -> tuple[Ref, ...]:

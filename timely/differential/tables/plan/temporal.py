@@ -11,8 +11,9 @@ from datetime import datetime, time
 from typing import Final
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError, Ref, parts_in, substituted
+from timely.differential.tables.operators.recent_rows import OVERDUE, RECENT
 from timely.differential.tables.plan import nodes
-from timely.differential.tables.plan.nodes import ByNow, Now, QueryPlan, TableScan, plans_in, with_inputs
+from timely.differential.tables.plan.nodes import ByHorizon, Now, QueryPlan, TableScan, plans_in, with_inputs
 from timely.differential.tables.values.kinds import MOMENTS, Kind
 from timely.differential.tables.values.moment_functions import truncated
 
@@ -53,7 +54,7 @@ def _filtered(plan: QueryPlan, tables: Collection[str], fresh: Callable[[], int]
     return rows
 
 
-def _by_now(rows: QueryPlan, condition: Expr, tables: Collection[str], fresh: Callable[[], int]) -> ByNow:
+def _by_now(rows: QueryPlan, condition: Expr, tables: Collection[str], fresh: Callable[[], int]) -> ByHorizon:
     """Return the rows for which a comparison with ``now()`` is true."""
     if not isinstance(condition, Call) or condition.name not in _MIRRORED:
         raise _misplaced(condition)
@@ -68,16 +69,18 @@ def _by_now(rows: QueryPlan, condition: Expr, tables: Collection[str], fresh: Ca
         raise _misplaced(
             condition, "now() cannot stand in a step of a recursive query: ask it of the rows before, or of the result"
         )
-    if clock is None or _clock(moment) is not None or not _never_less(bound) or moment.kind not in (*MOMENTS, Kind.INTEGER):
+    rises = clock is not None and rising_part(bound, Now) is clock
+    if clock is None or not rises or _clock(moment) is not None or moment.kind not in (*MOMENTS, Kind.INTEGER):
         has_months = any(part.kind is Kind.MONTHS for part in parts_in([bound]))
         raise _misplaced(condition, _MONTHS if has_months else _FORM)
     now = Ref(clock.kind, fresh())
-    return ByNow(
+    return ByHorizon(
         rows,
-        TableScan("now", (now,), at=clock.at),
+        (TableScan("now", (now,), at=clock.at),),
         moment,
-        substituted(bound, {clock: now}),
-        ahead=comparison in (">", ">="),
+        (substituted(bound, {clock: now}),),
+        RECENT if comparison in (">", ">=") else OVERDUE,
+        clock=True,
         inclusive=comparison in (">", "<="),
     )
 
@@ -87,17 +90,22 @@ def _clock(expression: Expr) -> Now | None:
     return next((part for part in parts_in([expression]) if isinstance(part, Now)), None)
 
 
-def _never_less(bound: Expr) -> bool:
-    """Return whether an expression never gets less as ``now()`` advances."""
-    if isinstance(bound, Now):
-        return True
-    if not isinstance(bound, Call) or bound.name not in ("+", "-", "convert", "date_trunc"):
-        return False
-    varying = [part for part in bound.arguments if not isinstance(part, Literal)]
-    if len(varying) != 1 or (bound.name == "-" and varying[0] is not bound.arguments[0]):
-        return False
-    has_months = any(part.kind is Kind.MONTHS for part in bound.arguments)
-    return _never_less(varying[0]) and (not has_months or _begins_a_day(varying[0]))
+def rising_part(expression: Expr, of: type[Expr]) -> Expr | None:
+    """Return the part of a type that an expression never gets less with, if it is one."""
+    if isinstance(expression, of):
+        return expression
+    if not isinstance(expression, Call) or expression.name not in _RISING:
+        return None
+    varying = [part for part in expression.arguments if not isinstance(part, Literal)]
+    if len(varying) != 1 or (expression.name == "-" and varying[0] is not expression.arguments[0]):
+        return None
+    if expression.name in ("*", "//") and not (isinstance(by := expression.arguments[1], Literal) and by.value > 0):
+        return None
+    has_months = expression.name in "+-" and any(part.kind is Kind.MONTHS for part in expression.arguments)
+    return rising_part(varying[0], of) if not has_months or _begins_a_day(varying[0]) else None
+
+
+_RISING: Final = ("+", "-", "*", "//", "convert", "date_trunc", "time_bucket")
 
 
 def _begins_a_day(moment: Expr) -> bool:
