@@ -806,6 +806,7 @@ select (id % 2, customer), count(*), max((amount, id)) from orders group by 1;
 select id, amount >= all (select n from lines where order_id = id), amount < any (select w from edges), id = all (select src from edges where dst = amount) from orders;
 select id from orders where amount > all (select n from lines where n is not null) or id <> any (select dst from edges);
 select customer, count(*) from orders group by customer having count(*) <= all (select id from orders) and max(amount) >= any (select n from lines);
+select id, (amount, id) >= all (select n, order_id from lines), (true <> any (select w > 2 from edges)) <> any (select n > 2 from lines) from orders;
 select id, rank() over (order by id) > any (select src from edges) from orders qualify rank() over (order by id) <> all (select dst from edges where w > 2) or count(*) over () < any (select w from edges);
 select o.id from orders o where o.amount <= any ((select n from lines) union (select o.id)) and customer = any (['ada', o.customer || '']);
 select o.id, i from orders o, range(o.amount % 4) r(i) where i > 0;

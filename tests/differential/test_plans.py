@@ -34,6 +34,14 @@ def test_every_column_that_a_plan_reads_is_one_of_its_inputs(query: str) -> None
             assert ids_in(*node.expressions) <= {number for inner in node.inputs for number in ids(inner)}
 
 
+def test_nested_comparisons_with_any_grow_by_their_depth() -> None:
+    sizes = []
+    for depth in (12, 24):
+        plan, binder = bound(f"select {'(' * depth}true{' <> any (select w > 2 from edges))' * depth} from orders")
+        sizes.append(sum(len(parts_in(node.expressions)) for node in plans_in(decorrelated(plan, binder.fresh))))
+    assert sizes[1] < 3 * sizes[0]
+
+
 def test_equal_queries_have_equal_plans() -> None:
     one, other, another = (bound(f"select id, sum(amount) as s from orders where id > {n} group by id")[0] for n in (1, 1, 2))
     assert one == other != another

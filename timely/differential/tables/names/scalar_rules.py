@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from sqlglot import exp, maybe_parse
 
-from timely.differential.tables.expressions.bound import Call, Element, Expr, Literal, Membership, ScalarQuery, has_query
+from timely.differential.tables.expressions.bound import (
+    Call,
+    Element,
+    Expr,
+    Literal,
+    Membership,
+    NamedExpr,
+    ScalarQuery,
+    has_query,
+)
 from timely.differential.tables.expressions.calls import as_kind, call, checked
 from timely.differential.tables.names.dialect import WRITTEN
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope, TableRows
@@ -17,7 +25,7 @@ from timely.differential.tables.names.reader import identifier, listed, name_in,
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.operators.aggregations import ADVICE
 from timely.differential.tables.operators.grouping_sets import GroupingCall
-from timely.differential.tables.plan.nodes import free
+from timely.differential.tables.plan.nodes import Project, free
 from timely.differential.tables.values import moment_functions as moments
 from timely.differential.tables.values import parsing
 from timely.differential.tables.values.functions import FUNCTIONS, cast_of, tried
@@ -416,8 +424,8 @@ def _quantified(
 ) -> Expr:
     """Return a comparison with all rows of a query, or any, as one with the least and the greatest of them."""
     asked, rows = binder.value(value, scope), binder.subquery(query, scope)
-    if len(rows.columns) != 1:
-        raise refusal(query, f"{word.upper()} takes a subquery of one column")
+    if len(rows.columns) > 1:
+        rows = Project(rows, (NamedExpr(binder.fresh(), call("row", rows.columns, node)),))
     tables = {**scope.tables, "rows": TableRows(("value",), (rows.columns[0].kind,), rows)}
     made: Any = maybe_parse(_SUMMARY, dialect=WRITTEN)
     made.parent = node
@@ -427,8 +435,8 @@ def _quantified(
     of_none = Literal(Kind.BOOLEAN, word == "all")
     extremes = _EXTREMES.get(f"{name.rstrip('=')} {word}", ["least", "greatest"])
     unknown = call("case", [call("<", [part["known"], part["number"]]), Literal(Kind.NULL, None), of_none])
-    truths = [*(call(name, [asked, part[extreme]], node) for extreme in extremes), unknown]
-    truth = functools.reduce(lambda one, other: call("and" if word == "all" else "or", [one, other]), truths)
+    compared = call("list_value", [part[extreme] for extreme in extremes], node)
+    truth = call("and" if word == "all" else "or", [call(f"{name} {word}", [asked, compared], node), unknown])
     return call("case", [call("=", [part["number"], Literal(Kind.INTEGER, 0)]), of_none, truth], node)
 
 
