@@ -241,7 +241,7 @@ _REASONS: Final[dict[type[QueryPlan], str]] = {
     nodes.AsOf: "no pair where {}",
     nodes.GroupRows: "no group where {}",
     nodes.TopK: "no first row where {}",
-    nodes.ByNow: "no row at this moment where {}",
+    nodes.ByHorizon: "no row at this moment where {}",
     nodes.LoopRows: "no round makes a row where {}",
 }
 
@@ -257,7 +257,7 @@ _OPERATORS: Final[dict[type[QueryPlan], str]] = {
     nodes.TopK: "LIMIT",
     nodes.Windows: "window functions",
     nodes.Unnest: "unnest",
-    nodes.ByNow: "now()",
+    nodes.ByHorizon: "now()",
     nodes.LoopRows: "recursive query",
 }
 

@@ -27,7 +27,7 @@ from timely.worker import Worker
 
 Rows = Mapping[Row, int]
 _SIDES = nodes.JoinRows | nodes.AsOf | nodes.Mark
-_KEEPS = nodes.FilterRows | nodes.DistinctRows | nodes.TopK | nodes.Single | nodes.Unnest | nodes.Mark | nodes.ByNow
+_KEEPS = nodes.FilterRows | nodes.DistinctRows | nodes.TopK | nodes.Single | nodes.Unnest | nodes.Mark | nodes.ByHorizon
 
 
 @attrs.frozen
