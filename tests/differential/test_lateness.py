@@ -8,6 +8,7 @@ import gc
 import random
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ def growth(query: str, schema: pa.Schema, epochs: int = 300) -> int:
                 for number in range(4):
                     table.session.insert((number, NOON + epoch * MINUTE, 1000 + epoch))
                 table.session.advance_to(epoch)
-            worker.step_while(lambda epoch=epoch: probe.less_than(epoch))
+            worker.step_while(partial(probe.less_than, epoch))
             if epoch in (epochs // 3, epochs):
                 gc.collect()
                 sizes.append(sys.getallocatedblocks())
