@@ -18,8 +18,9 @@ import pytest
 
 import timely
 from tests.differential.beside_duckdb import RESTART, Epochs, plain
-from timely import GraphError, SchemaError, SqlError
+from timely import ConfigurationError, GraphError, SchemaError, SqlError
 from timely import differential as dd
+from timely.server import Views
 
 NOON = datetime.datetime(2024, 1, 31, 12)
 MINUTE = datetime.timedelta(minutes=1)
@@ -228,3 +229,8 @@ def test_methods_forget_too() -> None:
     query = f"select window_start, count(*) from hop(clicks, ts, interval 5 minutes, {TEN}) where who > 1 group by all"
     assert stream(1).coming.held(windows) == stream(1).accepted.expected(on_duckdb(query))
     assert stream(1).coming.held_on_workers(windows) == stream(1).accepted.expected(on_duckdb(query))
+
+
+def test_a_server_has_no_lateness() -> None:
+    with Views() as views, pytest.raises(ConfigurationError, match="table t: LATENESS is of programs"):
+        views.apply_script("create table t (at bigint lateness 5)")

@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 
 from timely.differential.tables.names.statements import (
+    LATENESS,
     ConnectorDefinition,
     DropStatement,
     Statement,
@@ -204,7 +205,10 @@ class Catalog:
                 readers[each.name] = None
         return list(readers)
 
-    def _with(self, more: Iterable[Definition]) -> Self:
+    def _with(self, more: Sequence[Definition]) -> Self:
+        for each in more:
+            if any(LATENESS in (field.metadata or {}) for field in each.schema or ()):
+                raise ConfigurationError(f"{each.kind} {each.name}: LATENESS is of programs, as dd.table(..., lateness=) has it")
         return attrs.evolve(self, definitions={**self.definitions, **{each.name: each for each in more}})
 
     def _removed(self, names: Collection[str]) -> Self:

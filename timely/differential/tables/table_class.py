@@ -27,7 +27,7 @@ from timely.differential.tables.names.method_queries import Expression, known_na
 from timely.differential.tables.names.name_scopes import distinct_names
 from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.names.refusals import naming_the_line
-from timely.differential.tables.operators.recent_rows import recent_rows, rows_in_time
+from timely.differential.tables.operators.recent_rows import IN_TIME, RECENT, recent_rows
 from timely.differential.tables.operators.session_windows import Sessions, sessions
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.time_windows import Axis, Length, TimeSpan, axis_of, sliding, span_of, windows_of
@@ -249,16 +249,16 @@ class Table(Generic[T]):
         """
         axis = self._axis("keep_recent", column, keep)
         length = span_of(keep, axis, "keep_recent")
-        recent, late = recent_rows(self.collection, axis, length, "keep_recent")
+        recent, late, _ = recent_rows(self.collection, axis, length, RECENT, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
 
     def _in_time(self, column: str, lateness: Length, name: str) -> Table[T]:
         """Return the rows that come in time, with their watermark."""
         axis = self._axis(name, quoted(column), "lateness", lateness)
-        if self.columns[self._column_names.index(lower_case(column))].kind is not axis.kind:
+        place, span = self._column_names.index(lower_case(column)), span_of(lateness, axis, name, nothing=True)
+        if self.columns[place].kind is not axis.kind:
             raise GraphError(f"{name}: the lateness is of a column of timestamps or whole numbers, not of {column}, a date")
-        rows, late, watermark = rows_in_time(self.collection, axis, span_of(lateness, axis, name, nothing=True), name)
-        place = self._column_names.index(lower_case(column))
+        rows, late, watermark = recent_rows(self.collection, axis, span, IN_TIME, name)
         return Table(rows, self.columns, self._session, watermarks=((place, watermark),), late=Table(late, self.columns))
 
     def _note(self, *parts: object) -> None:

@@ -51,39 +51,26 @@ CLOSED: Final = HorizonUse({PASSED: -1})
 
 
 def recent_rows(
-    rows: Collection[Any, Row], axis: Axis, keep: TimeSpan, place: str
-) -> tuple[Collection[Any, Row], Collection[Any, Row]]:
-    """Return the rows at or after the horizon, and the changes that came for rows before it.
+    rows: Collection[Any, Row], axis: Axis, before: TimeSpan, use: HorizonUse, place: str
+) -> tuple[Collection[Any, Row], Collection[Any, Row], Collection[Any, Row]]:
+    """Return what a use makes of rows, the changes that came for rows before the horizon, and the horizon as a watermark.
 
-    The horizon of a time lies so far before the latest moment of all rows up to that time, on all workers.
+    The horizon of a time lies so far before the latest moment of all rows up to that time, on all workers. It is made of rows of
+    one moment, of which the greatest so far counts.
     """
     rows = rows.consolidate()  # what comes and goes at one time has never been there, in whatever batches it is sent
-    tagged = _tagged(rows, axis.moment, _watermarks([watermark(rows, axis, keep)]), _horizon_of(1), RECENT, place)
-    return _chosen(tagged, RECENT), _chosen(tagged, _LATE_ALONE)
-
-
-def rows_in_time(
-    rows: Collection[Any, Row], axis: Axis, lateness: TimeSpan, place: str
-) -> tuple[Collection[Any, Row], Collection[Any, Row], Collection[Any, Row]]:
-    """Return the rows whose changes are in time, the changes that are late, and the watermark that those of other times are."""
-    rows = rows.consolidate()
-    values = watermark(rows, axis, lateness)
-    tagged = _tagged(rows, axis.moment, _watermarks([values]), _horizon_of(1), IN_TIME, place)
-    return _chosen(tagged, IN_TIME), _chosen(tagged, _LATE_ALONE), values
-
-
-_LATE_ALONE: Final = HorizonUse({LATE: 1})
-
-
-def watermark(rows: Collection[Any, Row], axis: Axis, before: TimeSpan) -> Collection[Any, Row]:
-    """Return rows of one moment, of which the greatest so far is the watermark: so far before the latest of ``rows``."""
     moment = axis.moment
 
     def latest(updates: Iterable[Update]) -> list[Update]:
         moments = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
         return [((before.before(max(moments)),), 1)] if moments else []
 
-    return Collection(linear(rows.stream, "watermark", latest))
+    watermark = Collection(linear(rows.stream, "watermark", latest))
+    tagged = _tagged(rows, moment, _watermarks([watermark]), _horizon_of(1), use, place)
+    return _chosen(tagged, use), _chosen(tagged, _LATE_ALONE), watermark
+
+
+_LATE_ALONE: Final = HorizonUse({LATE: 1})
 
 
 def rows_by_watermarks(
