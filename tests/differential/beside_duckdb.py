@@ -6,6 +6,7 @@ import datetime
 import functools
 import itertools
 import random
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ def plain(value: Any) -> Any:
 
 def rows_in(result: Any) -> list[Any]:
     """Return the rows of a result of DuckDB; maps are pairs of keys and values, where structs are values."""
-    places = {place for place, column in enumerate(result.description) if str(column[1]).startswith("MAP(")}
+    places = {place for place, column in enumerate(result.description) if re.fullmatch(r"MAP\(.*\)", str(column[1]))}
 
     def value(place: int, value: Any) -> Any:
         return tuple(value.items()) if place in places and value is not None else value

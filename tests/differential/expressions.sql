@@ -46,7 +46,8 @@ abs(n % 7) << 2 & 7; abs(n % 1000) << 3; n >> 2; n >> 70; factorial(abs(n % 34):
 subtract(n % 1000, 1); multiply(n % 1000, 2); greatest_common_divisor(n % 1000, 12); least_common_multiple(n % 1000, 12); lgamma(abs(n % 1000) + 0.5);
 make_date((n % 1000)::int); make_timestamp(2020, 1 + (abs(n) % 12)::int, 2, 3, 4, (n & 31) + 0.25); make_timestamptz(n % 1000000007);
 make_timestamptz(2020, 2, 3, 4, 5, (n & 31) / 2, 'Europe/Berlin'); make_time(1, 2, (n & 31) / 7); n > all([n - 1, 0]); n = any(range((n % 5)::int));
-range((n % 20)::int); generate_series((n % 20)::int); range(1, n % 20, 3); generate_series(5, n % 20, -2); range(0, 9, n % 4); (n, n) >= (1, 1); [(n, 1)] = [(1, 1)];
+range((n % 20)::int); generate_series((n % 20)::int); range(timestamp '2024-01-01', timestamp '2024-01-09', to_hours(n % 50)); generate_series(date '2024-01-01', date '2024-01-09', to_days(n % 7));
+time_bucket(to_minutes(abs(n % 50) + 1), timestamp '2024-01-05 10:17:00'); time_bucket(to_days(abs(n % 9) + 1), date '2024-01-05', date '2024-01-01'); range(1, n % 20, 3); generate_series(5, n % 20, -2); range(0, 9, n % 4); (n, n) >= (1, 1); [(n, 1)] = [(1, 1)];
 repeat([n], 2); list_bool_or([n > 1, NULL]); list_first([n]); list_pack(n, 1);
 n; abs(n); sign(n); n % 7; mod(n, 7); n & 6; n | 6; xor(n, 6); ~n; round(n % 100000, -1); round(n % 100000, -2);
 round(n, 2); round(n); floor(n); ceil(n); sqrt(abs(n)); exp(n / 1e17); n::double; n::varchar; n::boolean; n::decimal(38, 2);

@@ -342,3 +342,16 @@ def test_a_build_that_takes_long_remembers_no_more_than_there_are_rows(monkeypat
     goes_on.set()
     builder.join()
     assert sorted(views.read("late").rows) == [(("a", 1), 1), (("b", 7), 1)]
+
+
+def test_json_uuid_float_and_maps_go_from_view_to_view() -> None:
+    views = started()
+    parts = "json_object('n', n) as j, n::float / 3 as f, md5(k)::uuid as u, map {k: n} as m"
+    views.run_script(f"create view made as select k, n, {parts} from t")
+    query = "select j ->> 'n' as n, f + 0.1 as f, u = '0CC175B9C0F1B6A831C399E269772661' as same, m['a'] as a from"
+    views.run_script(f"create view parts as {query} made")
+    views.run_script(f"create view whole as {query} (select k, n, {parts} from t)")
+    assert rows(views, "parts") == rows(views, "whole")
+    for column in ("j json", "u uuid[]", "f float", "m map(varchar, float)", "s struct(j json)"):
+        with pytest.raises(SqlError, match="declare VARCHAR or DOUBLE"):
+            views.run_script(f"create table other ({column})")

@@ -16,7 +16,7 @@ from timely.differential.tables.names.queries import query_of, statement_of
 from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
 from timely.differential.tables.names.scalar_rules import type_of
-from timely.differential.tables.values.kinds import Column, arrow_schema, lower_case
+from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, lower_case
 from timely.errors import SqlError, brief
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
@@ -204,6 +204,8 @@ def _field(column: exp.Expr) -> pa.Field:
         elif not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
             raise refusal(column, "of constraints only NOT NULL and one LATENESS are kept")
     of_type = type_of(column.kind, column)
+    if {Kind.JSON, Kind.UUID, Kind.REAL} & set(of_type.kind.within):
+        raise refusal(column, "tables have no columns of JSON, UUID and FLOAT: declare VARCHAR or DOUBLE, and cast it in views")
     field = arrow_schema((Column(lower_case(column.name), of_type.kind, not constraints),)).field(0)
     if lateness is not None:  # its column is never NULL
         field = field.with_metadata({LATENESS: lateness.encode()})

@@ -68,6 +68,12 @@ class Kind:
         return self.element is not None or self.entry is not None or bool(self.fields)
 
     @property
+    def within(self) -> list[Kind]:
+        """The kind, and those of what its values are made of."""
+        inner = (self.element, self.entry, *(kind for _, kind in self.fields))
+        return [self, *(part for each in inner if each is not None for part in each.within)]
+
+    @property
     def base(self) -> Kind:
         """The kind, with ``DECIMAL`` for decimals of any scale."""
         return self if self.scale is None else Kind.DECIMAL

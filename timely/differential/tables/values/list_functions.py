@@ -155,9 +155,12 @@ def _of_series(closed: bool) -> tuple[Rule, ...]:
     def of_moments(kinds: Arguments) -> Overload | None:
         interval = kinds.written[2] if len(kinds) == 3 else None
         kind = None if len(kinds) < 2 else common(kinds[0], kinds[1])
-        if not isinstance(interval, tuple) or kind not in MOMENTS:
+        if kind not in MOMENTS or len(kinds) != 3:
             return None
         moment = Kind.TIMESTAMP if kind is Kind.DATE else kind
+        if not isinstance(interval, tuple):
+            each_by = lambda start, stop, step: _moments(closed, 0, step)(start, stop)  # noqa: E731
+            return overload(each_by, list_of(moment), moment, moment, Kind.INTERVAL)
         return Overload((moment, moment, None), list_of(moment), _moments(closed, *interval))
 
     series = _series(closed)

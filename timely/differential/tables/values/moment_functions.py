@@ -494,8 +494,10 @@ def _named_part(name: str, kind: Kind) -> Overload:
 
 
 def _bucket(kinds: Arguments) -> Overload | None:
-    if len(kinds) not in (2, 3) or not isinstance(kinds.written[0], tuple) or kinds[1] not in MOMENTS:
+    if len(kinds) not in (2, 3) or kinds[1] not in MOMENTS:
         return None
+    if not isinstance(kinds.written[0], tuple):
+        return overload(lambda width, *moments: bucket(0, width)(*moments), kinds[1], _SPAN, *[kinds[1]] * (len(kinds) - 1))
     return Overload((None, *[kinds[1]] * (len(kinds) - 1)), kinds[1], bucket(*kinds.written[0]))
 
 
