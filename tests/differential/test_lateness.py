@@ -231,6 +231,23 @@ def test_methods_forget_too() -> None:
     assert stream(1).coming.held_on_workers(windows) == stream(1).accepted.expected(on_duckdb(query))
 
 
+BACK = ["at::varchar", "at::boolean", "(at || '0')::bigint", "-at", "5 - at", "abs(at)", "at * -1", "at % 9"]
+
+
+@pytest.mark.parametrize("key", BACK)
+def test_what_may_go_back_is_not_forgotten(key: str) -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            ticks = dd.table(scope, "at bigint", lateness={"at": 1})
+            counts = dd.sql(scope, f"select {key} as k, count(*) as n from ticks group by k", ticks=ticks)
+            sums, every = counts.group_by().agg("sum(n) as n").output(), ticks.group_by().agg("count(*) as n").output()
+        for at in range(-12, 13):
+            ticks.session.insert((at,))
+            ticks.session.advance_to(at + 13)
+            assert sums.at(at + 12) == every.at(at + 12) == {(at + 13,): 1}
+        ticks.session.close()
+
+
 def test_a_server_has_no_lateness() -> None:
     with Views() as views, pytest.raises(ConfigurationError, match="table t: LATENESS is of programs"):
         views.apply_script("create table t (at bigint lateness 5)")

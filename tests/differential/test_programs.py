@@ -18,6 +18,7 @@ from examples.differential import (
     late_sessions,
     points_to,
     revenue,
+    shared_text,
     sql_recursion,
     stable_matching,
     strongly_connected,
@@ -43,6 +44,7 @@ PROGRAMS = {
     "DD_J9": ten_queries,
     "DD_J10": as_of,
     "DD_J11": sql_recursion,
+    "DD_J12": shared_text,
 }
 
 

@@ -97,8 +97,10 @@ def rising_part(expression: Expr, of: type[Expr]) -> Expr | None:
     if not isinstance(expression, Call) or expression.name not in _RISING:
         return None
     varying = [part for part in expression.arguments if not isinstance(part, Literal)]
-    if len(varying) != 1 or (expression.name == "-" and varying[0] is not expression.arguments[0]):
+    if len(varying) != 1 or (expression.name == "-" and expression.arguments[:-1] != (varying[0],)):
         return None
+    if expression.name == "convert" and expression.kind not in (*MOMENTS, Kind.INTEGER):
+        return None  # texts of numbers, and times of day, go back
     if expression.name in ("*", "//") and not (isinstance(by := expression.arguments[1], Literal) and by.value > 0):
         return None
     has_months = expression.name in "+-" and any(part.kind is Kind.MONTHS for part in expression.arguments)
