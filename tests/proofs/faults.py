@@ -192,7 +192,7 @@ def _joins_forget_the_other_time(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: Any, *arguments: Any) -> None:
         begin(self, *arguments)
-        self._lub = lambda time, other: time
+        self._tactic.lub = lambda time, other: time
 
     patch.setattr(trace_joins._Join, "__init__", hasty)
 
@@ -202,13 +202,13 @@ def _joins_hold_the_wrong_side(patch: pytest.MonkeyPatch) -> None:
 
 
 def _joins_meet_twice(patch: pytest.MonkeyPatch) -> None:
-    pairs = trace_joins._Join._tactic
+    pairs = trace_joins.PairTactic.pairs
 
-    def eager(self: Any, time: Any, delta: Any, side: int, results: Any) -> Any:
-        self._cursors[side].see(delta, time)
-        return pairs(self, time, delta, side, results)
+    def eager(self: Any, time: Any, delta: Any, mine: Any, *arguments: Any) -> Any:
+        mine.see(delta, time)
+        return pairs(self, time, delta, mine, *arguments)
 
-    patch.setattr(trace_joins._Join, "_tactic", eager)
+    patch.setattr(trace_joins.PairTactic, "pairs", eager)
 
 
 def _compaction_loses_an_entry(patch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,17 @@ variable is its proposals, and the reduction that chooses among them is inside t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
 from timely.differential.collections import Collection, arranged, no_collection
 from timely.differential.iteration import Variable
 from timely.differential.operators.arrangement import Arrangement
+from timely.differential.operators.half_joins import Lookup, path
+from timely.differential.operators.join_results import mapped
 from timely.differential.operators.reductions import Function
 from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
@@ -22,7 +24,7 @@ from timely.order import PartialOrder
 if TYPE_CHECKING:
     from timely.differential.operators.column_operators import KeyCounts
     from timely.differential.updates.int_columns import Array
-    from timely.differential.updates.updates import Counts, Kernel
+    from timely.differential.updates.updates import Kernel
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 
@@ -280,6 +282,8 @@ def _few(most: int, counts: KeyCounts, starts: Array) -> KeyCounts:
 def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     """Return ``(node, triangles)``: of how many triangles of undirected edges it is a corner, for the nodes that are of any.
 
+    Nothing is kept but the edges. ``GraphError`` in a dataflow whose times are only partly ordered.
+
     >>> import timely
     >>> from timely import differential as dd
     >>> with timely.Worker() as worker:
@@ -290,52 +294,52 @@ def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     [(1, 2), (2, 1), (3, 2), (4, 1)]
     """
     packed = _undirected(edges, "triangle_count")
-    pairs = packed.map(_unpacked, columns=_unpacked)
-    # Edges lead to the end with more neighbours, so no node has many to pair, and by powers of two, so that few turn round.
-    ranks = _ends_of(pairs)._reduced(Function(_rank, _rank_columns), "rank", None, pairs=False).arrange_by_key()
-    ranked = pairs.join_map(ranks, _ranked(_packed), columns=_ranked(_packed_columns))
-    upward = ranked.join_map(ranks, _upward, columns=_upward_columns).consolidate()  # or what cancels would be paired below
-    by_low = upward.map(_unpacked, columns=_unpacked).arrange_by_key()
-    pairs_above = by_low.as_collection().join_map(by_low, _paired(_packed), columns=_paired(_packed_columns))
-    triangles = pairs_above.filter(lambda corners: _ascend(*corners), columns=_ascend).semijoin(packed)
-    return triangles.flat_map(lambda corners: _corners(*corners), columns=_corners).count()
+    whole, pairs = packed.arrange_by_self(), packed.map(_unpacked, columns=_unpacked)
+    above = pairs.arrange_by_key()
+    below = pairs.map(_turned, columns=_turned_columns).arrange_by_key()
+    # Corners are a < b < c. A change of one edge finds the third corner at the end that it names first, or at the other one where
+    # that has many neighbours, and then the last edge. An edge counts those at its own time that come before it: ab, ac, bc.
+    closed = [
+        *_closed(0, below, whole, _Third(above, 2, 1, found_first=False), _Third(above, 1, 2, found_first=False)),
+        *_closed(1, below, whole, _Third(below, 2, 0, found_first=False), _Third(above, 0, 2, found_first=True)),
+        *_closed(2, above, whole, _Third(below, 0, 1, found_first=True), _Third(below, 1, 0, found_first=True)),
+    ]
+    return closed[0].concat(*closed[1:]).flat_map(lambda corners: _corners(*corners), columns=_corners).count()
 
 
-def _rank(node: object, counts: Counts) -> list[tuple[int, int]]:
-    return [(counts[None].bit_length(), 1)]
+class _Third(NamedTuple, Generic[T]):
+    """Where the third corner of a triangle is found: by an edge of one number, and then the edge ``last`` must be there."""
+
+    neighbours: Arrangement[T]
+    edge: int
+    last: int
+    found_first: bool
+
+    def lookups(self, number: int, whole: Arrangement[T], most: int | None) -> list[Lookup[T]]:
+        """Return the steps of an edge of a number."""
+        first = self.found_first
+
+        def last_edge(pack: Kernel) -> Kernel:
+            return lambda end, other, third: (pack(third, other) if first else pack(other, third), end)
+
+        finding = mapped(last_edge(_packed), last_edge(_packed_columns))
+        closing = mapped(lambda edge, end, _: (edge, end), lambda edge, end, _: (edge, end))
+        return [Lookup(self.neighbours, finding, self.edge > number, most), Lookup(whole, closing, self.last > number)]
 
 
-def _rank_columns(counts: KeyCounts, starts: Array) -> KeyCounts:
-    import numpy as np
-
-    bits = np.frexp(np.add.reduceat(counts.counts, starts))[1].astype(np.int64)
-    return counts._replace(numbers=counts.numbers[starts], values=bits, counts=np.ones_like(bits))
+_LIGHT: Final = 256
+"""Neighbours up to which they are all asked for: as a rule the square root of the edges bounds the work."""
 
 
-def _ranked(pack: Kernel) -> Kernel:
-    return lambda one, other, rank: (other, pack(rank, one))
-
-
-def _paired(pack: Kernel) -> Kernel:
-    return lambda low, one, other: (pack(one, other), low)
-
-
-def _upward(other: object, ranked: object, rank: int) -> object:
-    lower, one = _unpacked(ranked)
-    return _packed(one, other) if (lower, one) < (rank, other) else _packed(other, one)
-
-
-def _upward_columns(other: Array, ranked: Array, rank: Array) -> Array:
-    import numpy as np
-
-    one, up = _unpacked(ranked)[1], ranked < _packed_columns(rank, other)
-    return _packed_columns(np.where(up, one, other), np.where(up, other, one))
-
-
-def _ascend(packed: object, low: object) -> object:
-    one, other = _unpacked(packed)
-    above: object = one < other
-    return above
+def _closed(
+    number: int, edges: Arrangement[T], whole: Arrangement[T], near: _Third[T], far: _Third[T]
+) -> Iterator[Collection[T, Any]]:
+    """Yield the triangles that changes of an edge make, from the side of either end, as ``(packed edge, third corner)``."""
+    triangles, heavy = path(edges.stream, edges.placement, near.lookups(number, whole, _LIGHT), "triangles")
+    yield Collection(triangles)
+    turned = Collection(heavy).map(_turned, columns=_turned_columns)
+    (triangles,) = path(turned.stream, None, far.lookups(number, whole, None), "triangles")
+    yield Collection(triangles)
 
 
 def _corners(packed: object, low: C) -> tuple[C, C, C]:

@@ -83,7 +83,7 @@ class RowHistory(Generic[T]):
             return []
         register_union_state(_former(info, BEGIN), lambda: [columns], columns_before.extend)
         trace: Trace[T] = Trace(bounds_in(self._scope), False, list)
-        register_trace(_former(info, ROWS), trace, None, self._scope)
+        register_trace(_former(info, ROWS), trace, None)
         self._before = list(_changes_of(trace))
         if conversion is None or self._start.dropped:
             return []

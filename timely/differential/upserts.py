@@ -204,7 +204,7 @@ def from_upserts(
     index = upserts.index = Index(upserts.trace, key, INTEGERS, builder.info.path, scope)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        register_trace(info, upserts.trace, key, scope)
+        register_trace(info, upserts.trace, key)
         route = key_route(key)
         register_keyed_state(info, upserts.save, lambda items: upserts.load(items, capabilities[0]), lambda item: route(item[0]))
         index.connect(info)

@@ -33,7 +33,6 @@ from timely.differential.trace.trace_state import TraceState
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Key, Update, by_key, by_record
 from timely.errors import GraphError
-from timely.operators.resuming import resume_time
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
 
@@ -213,7 +212,7 @@ def arrange(
     index = Index(trace, key, ring, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        register_trace(info, trace, key, stream.scope)
+        register_trace(info, trace, key)
         index.connect(info)
         info.describe(trace.size)
 
@@ -264,15 +263,11 @@ def register_trace(
     info: OperatorInfo,
     trace: Trace[Any],
     key: Key | None,
-    scope: ScopeBuilder[Any],
     more: Callable[[], Iterable[tuple[object, Sequence[Entry]]]] | None = None,
 ) -> None:
     """Register a trace as state: its entries by key, with times advanced to those that operators can still tell apart.
 
     ``more`` returns entries that belong to it but are kept elsewhere; they are loaded into the trace.
     """
-    begins = resume_time(scope, info)
-    if begins is not None:
-        trace.holds.resume([begins.first])
     info.declare_collection()
     TraceState(info, trace, key, more)

@@ -13,37 +13,54 @@ from timely.differential.operators.join_results import JoinResult
 from timely.differential.trace.chunk import Chunk, Matches, Values
 from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
 from timely.differential.updates.updates import Container
-from timely.operators.keyed.sorted_keys import SortedKeys, pairs
+from timely.operators.keyed.sorted_keys import SortedKeys, equal_keys, pairs
+from timely.order import PartialOrder
 
-T = TypeVar("T")
+T = TypeVar("T", bound=PartialOrder)
+
+_FEW: Final = 4
+"""Times of a run up to which it is first asked whether any counts."""
 
 _SMALL: Final = 4096
 """Updates below which results of several runs are sent as one container."""
 
 
 def chunk_pairs(
-    time: T,
     mine: Chunk[T],
     matches: Matches,
     side: int,
-    lub: Callable[[T, T], T],
+    bound: Callable[[T], T | None],
     result: JoinResult,
     results_by_time: dict[T, list[Any]],
     limit: int,
 ) -> Iterator[int]:
-    """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then."""
+    """Collect the pairs of a delta and its matches by time in ``results_by_time``, and yield how many, now and then.
+
+    ``bound`` returns the time of pairs with an entry of a time, or ``None`` where that does not count.
+    """
     for some, other in matches.chunks:
+        bounds = [bound(when) for when in other.times] if len(other.times) < _FEW else []
+        if bounds and not any(each is not None for each in bounds):
+            continue
         sorted_keys = SortedKeys(mine.keys[some], mine.offsets[some.start : some.stop + 1])
-        bounds: list[T] = []
         for keys, first, second in pairs(sorted_keys, SortedKeys(other.keys, other.offsets), 10 * limit):
-            bounds = bounds or [lub(time, when) for when in other.times]  # most runs have none of a few keys
+            bounds = bounds or [bound(when) for when in other.times]  # most runs have none of a few keys
             diffs = _products(mine, first, other, second)
-            for bound, rows in _by_bound(bounds, None if other.codes is None else other.codes[second]):
+            for at, rows in _by_bound(bounds, None if other.codes is None else other.codes[second]):
                 here = slice(None) if rows is None else rows
                 one, two = mine.values_at(first[here]), other.values_at(second[here])
                 left, right = (two, one) if side else (one, two)
-                _collect(results_by_time.setdefault(bound, []), keys[here], left, right, diffs[here], result)
+                _collect(results_by_time.setdefault(at, []), keys[here], left, right, diffs[here], result)
             yield len(keys)
+
+
+def entries_of(keys: Array, matches: Matches) -> Array:
+    """Return how many entries chunks have of each of sorted keys."""
+    counts = np.zeros(len(keys), np.int64)
+    for some, other in matches.chunks:
+        numbers, places = equal_keys(keys[some], other.keys)
+        counts[some][numbers] += other.offsets[places + 1] - other.offsets[places]
+    return counts
 
 
 def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> Array:
@@ -55,15 +72,17 @@ def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> A
     return one * two if greatest_of(one) * greatest_of(two) < LARGE * LARGE else one.astype(object) * two
 
 
-def _by_bound(bounds: list[T], codes: Array | None) -> Iterator[tuple[T, Array | None]]:
-    """Return the numbers of the pairs of each bound, ``None`` for all of them."""
-    places: dict[T, list[int]] = {}
+def _by_bound(bounds: list[T | None], codes: Array | None) -> Iterator[tuple[T, Array | None]]:
+    """Return the numbers of the pairs of each bound, ``None`` for all of them; those without a bound are none."""
+    places: dict[T | None, list[int]] = {}
     for code, bound in enumerate(bounds):
         places.setdefault(bound, []).append(code)
-    if codes is None or len(places) == 1:
+    if (codes is None or len(places) == 1) and bounds[0] is not None:
         yield bounds[0], None
         return
     for bound, chosen in places.items():
+        if bound is None or codes is None:
+            continue
         rows = np.flatnonzero(codes == chosen[0] if len(chosen) == 1 else np.isin(codes, chosen))
         if len(rows):
             yield bound, rows

@@ -32,7 +32,7 @@ class GrowingSums(Generic[T]):
         self._lub = times.lub
         self._frontier: Sequence[T] = [times.domain.minimum]
         self._trace: Trace[T] = Trace(times, False, lambda: [*self._frontier, *waiting()])
-        register_trace(info, self._trace, key, scope)
+        register_trace(info, self._trace, key)
         info.describe(lambda: f"sums: {self._trace.size()}")
 
     def add(self, time: T, updates: Iterable[Update], frontier: Sequence[T]) -> list[Update]:

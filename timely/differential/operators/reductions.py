@@ -373,7 +373,7 @@ def reduce_stream(
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
-            register_trace(info, groups.trace, key, stream.scope, groups.large_entries)
+            register_trace(info, groups.trace, key, groups.large_entries)
             info.describe(lambda: f"input: {groups.size()}")
         elif source is not None:
             cursor = source.cursor(reduction.hold)
@@ -383,11 +383,11 @@ def reduce_stream(
         else:
             own: Trace[T] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
-            register_trace(info, own, key, stream.scope)
+            register_trace(info, own, key)
             info.describe(lambda: f"input: {own.size()}")
         rows = RowReduce(reduction.input, reduction.sent)
         reduction.tactic = rows if f.kernel is None or ring is not INTEGERS else ColumnReduce(f.kernel, rows)
-        register_trace(info, reduction.trace, key, stream.scope)
+        register_trace(info, reduction.trace, key)
         info.describe(lambda: f"output: {reduction.trace.size()}")
         route = key_route(key)
         load = partial(reduction.load, capability=capabilities[0])

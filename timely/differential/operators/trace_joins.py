@@ -16,6 +16,7 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.operators.arrangement import Arrangement, Messages, describe_shared
 from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult, Pairing
+from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Delta, Row
 from timely.differential.trace.entries import Entry
 from timely.differential.trace.state_memory import guarded
@@ -48,19 +49,111 @@ Results: TypeAlias = dict[T, list[Container]]
 """Containers of results, by time."""
 
 
+def emitted(
+    counts: Iterable[int], results_by_time: Results[T], capability: Capability[T], output: OutputPort[T], limit: int
+) -> Iterator[int]:
+    """Send what is collected as ``counts`` is gone through, and yield how many records, whenever there are ``limit`` or more."""
+    waiting = 0
+    for produced in counts:
+        waiting += produced
+        if waiting >= limit:
+            _send(results_by_time, capability, output)
+            yield waiting
+            waiting = 0
+    _send(results_by_time, capability, output)  # few containers: each is a delta for who arranges them
+    yield waiting
+
+
+def _send(results_by_time: Results[T], capability: Capability[T], output: OutputPort[T]) -> None:
+    """Send the results of each time, and clear them."""
+    for bound, batches in results_by_time.items():
+        if bound == capability.time:
+            session = output.session(capability)
+            for batch in batches:
+                session.give_batch(batch)
+            continue
+        with capability.delayed(bound) as later:
+            session = output.session(later)
+            for batch in batches:
+                session.give_batch(batch)
+    results_by_time.clear()
+
+
+class PairTactic(Generic[T]):
+    """How a delta is joined with the entries that a cursor has seen: all, or those at times that ``sees(its time, theirs)``."""
+
+    def __init__(
+        self, lub: Callable[[T, T], T], result: JoinResult, limit: int, sees: Callable[[T, T], bool] | None = None
+    ) -> None:
+        self.lub = lub
+        self.result = result
+        self.limit = limit  # after so many records other operators run
+        self.sees = sees
+
+    def pairs(
+        self, time: T, delta: Delta[T], mine: Cursor[T] | None, others: Cursor[T], side: int, results_by_time: Results[T]
+    ) -> Iterator[int]:
+        """Collect containers of the results of a delta by time in ``results_by_time``; yield how many there are, now and then.
+
+        ``mine`` reads the trace of the delta, which has pairs where it is of none.
+        """
+        chunk = None if mine is not None and mine.keep is not None else delta.chunk_for(others)
+        matches = None if chunk is None else others.matches(chunk.keys)
+        if chunk is None or matches is None:
+            rows = delta.rows(True, others) if mine is None else mine.rows(delta, others)
+            return self.row_pairs(time, rows, others.history, side, results_by_time)
+        from timely.differential.operators.chunk_joins import chunk_pairs
+
+        lub, sees = self.lub, self.sees
+
+        def bound(when: T) -> T | None:
+            return lub(time, when) if sees is None or sees(time, when) else None
+
+        pairs = chunk_pairs(chunk, matches, side, bound, self.result, results_by_time, self.limit)
+        if not matches.loose:
+            return pairs
+        loose = self.row_pairs(time, chunk.rows(matches.loose), matches.loose.__getitem__, side, results_by_time)
+        return chain(pairs, loose)
+
+    def row_pairs(
+        self, time: T, rows: Iterable[Row], history: Callable[[Any], list[Entry]], side: int, results_by_time: Results[T]
+    ) -> Iterator[int]:
+        """Do the same for rows, with the entries of each key."""
+        lub, result, sees = self.lub, self.result.collect, self.sees
+        last: T | None = None
+        results: list[Update] = []
+        count = 0
+        for key, value, diff in rows:
+            entries = history(key)
+            if sees is not None:
+                entries = [entry for entry in entries if sees(time, entry[1])]
+            for other, when, factor in entries:
+                if when is not last:
+                    last = when
+                    batches = results_by_time.setdefault(lub(time, when), [])
+                    if not batches or type(batches[-1]) is not list:
+                        batches.append([])
+                    results = batches[-1]
+                result(results, key, (other if side else value), (value if side else other), diff * factor)
+                count += 1
+            if count >= self.limit:
+                yield count
+                count, last = 0, None
+        yield count
+
+
 class _Join(Generic[T]):
     def __init__(
         self, info: OperatorInfo, left: Arrangement[T, Any, Any], right: Arrangement[T, Any, Any], result: JoinResult
     ) -> None:
         self._kinds = KeyKinds(info)
-        self._lub = left.lattice.lub
         self._due = due_in(left.scope)
-        self._result = result
         self._pending: Pending[T, Waiting[T]] = Pending()
         self._current: list[T] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
         self._ports: list[InputPort[T, Update]] = []
-        self._limit = TraceLimits.current().joined  # after so many records other operators run
+        self._limit = TraceLimits.current().joined
+        self._tactic = PairTactic(left.lattice.lub, result, self._limit)
         self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
@@ -151,71 +244,17 @@ class _Join(Generic[T]):
 
     def _at(self, time: T, capability: Capability[T], deltas: Deltas[T], output: OutputPort[T]) -> Iterator[int]:
         self._current = [time]
-        results_by_time: Results[T] = {}
-        waiting = 0
-        for side in (0, 1):
-            for delta in deltas[side]:
-                for produced in self._tactic(time, delta, side, results_by_time):
-                    waiting += produced
-                    if waiting >= self._limit:
-                        self._send(results_by_time, capability, output)
-                        yield waiting
-                        waiting = 0
-                self._cursors[side].see(delta, time)
-        self._send(results_by_time, capability, output)  # few containers: each is a delta for who arranges them
+        results: Results[T] = {}
+        yield from emitted(self._pairs(time, deltas, results), results, capability, output, self._limit)
         capability.drop()
         self._current = []
-        yield waiting
 
-    def _send(self, results_by_time: Results[T], capability: Capability[T], output: OutputPort[T]) -> None:
-        for bound, batches in results_by_time.items():
-            if bound == capability.time:
-                session = output.session(capability)
-                for batch in batches:
-                    session.give_batch(batch)
-                continue
-            with capability.delayed(bound) as later:
-                session = output.session(later)
-                for batch in batches:
-                    session.give_batch(batch)
-        results_by_time.clear()
-
-    def _tactic(self, time: T, delta: Delta[T], side: int, results_by_time: Results[T]) -> Iterator[int]:
-        """Collect containers of the results of a delta by time in ``results_by_time``; yield how many there are, now and then."""
-        mine, others = self._cursors[side], self._cursors[1 - side]
-        chunk = None if mine.keep is not None else delta.chunk_for(others)
-        matches = None if chunk is None else others.matches(chunk.keys)
-        if chunk is None or matches is None:
-            return self._row_pairs(time, mine.rows(delta, others), others.history, side, results_by_time)
-        from timely.differential.operators.chunk_joins import chunk_pairs
-
-        pairs = chunk_pairs(time, chunk, matches, side, self._lub, self._result, results_by_time, self._limit)
-        if not matches.loose:
-            return pairs
-        loose = self._row_pairs(time, chunk.rows(matches.loose), matches.loose.__getitem__, side, results_by_time)
-        return chain(pairs, loose)
-
-    def _row_pairs(
-        self, time: T, rows: Iterable[Row], history: Callable[[Any], list[Entry]], side: int, results_by_time: Results[T]
-    ) -> Iterator[int]:
-        lub, result = self._lub, self._result.collect
-        last: T | None = None
-        results: list[Update] = []
-        count = 0
-        for key, value, diff in rows:
-            for other, when, factor in history(key):
-                if when is not last:
-                    last = when
-                    batches = results_by_time.setdefault(lub(time, when), [])
-                    if not batches or type(batches[-1]) is not list:
-                        batches.append([])
-                    results = batches[-1]
-                result(results, key, (other if side else value), (value if side else other), diff * factor)
-                count += 1
-            if count >= self._limit:
-                yield count
-                count, last = 0, None
-        yield count
+    def _pairs(self, time: T, deltas: Deltas[T], results: Results[T]) -> Iterator[int]:
+        for side in (0, 1):
+            mine, others = self._cursors[side], self._cursors[1 - side]
+            for delta in deltas[side]:
+                yield from self._tactic.pairs(time, delta, mine, others, side, results)
+                mine.see(delta, time)
 
 
 def join_arrangements(
