@@ -25,6 +25,7 @@ GROUPS: Final = {
     "recordings": _AGAIN,
     "connectors": _FRESH,
     "views": "loading cold, changes warm; collector on",
+    "tpcds": "loading cold, changes warm; collector on",
     "nexmark": "cold; collector on",
     "two_workers": "warm: a first run that does not count; collector on",
     "threads": "warm: a first run that does not count; collector on",

@@ -46,12 +46,29 @@ SCHEMAS: Final = {
             pa.field("auction", pa.int64(), nullable=False),
             pa.field("bidder", pa.int64(), nullable=False),
             pa.field("price", pa.int64(), nullable=False),
+            pa.field("channel", pa.string(), nullable=False),
+            pa.field("url", pa.string(), nullable=False),
             pa.field("date_time", pa.timestamp("us"), nullable=False),
         ]
     ),
 }
 
+_WON = """
+    select a.id, a.seller, a.category, b.auction, b.bidder, b.price, b.date_time,
+        row_number() over (partition by a.id order by b.price desc, b.date_time, b.bidder) as place
+    from auction a join bid b on a.id = b.auction where b.date_time between a.date_time and a.expires"""
+"""The bids of each auction, from the highest."""
+
+_DAY = "strftime(date_time, '%Y-%m-%d')"
+
+_RANKS = """count(*) as bids, count(*) filter (where price < 3000) as low,
+    count(*) filter (where price >= 3000 and price < 7000) as middle, count(*) filter (where price >= 7000) as high"""
+
+_DISTINCT = """count(distinct bidder) as bidders, count(distinct bidder) filter (where price < 3000) as low_bidders,
+    count(distinct auction) as auctions, count(distinct auction) filter (where price >= 7000) as high_auctions"""
+
 QUERIES: Final = {
+    "Q0, all bids": "select auction, bidder, price, date_time from bid",
     "Q1, prices in another currency": "select auction, bidder, 0.908 * price as price, date_time from bid",
     "Q2, bids for some auctions": "select auction, price from bid where auction % 123 = 0",
     "Q3, sellers in some states": """
@@ -67,6 +84,9 @@ QUERIES: Final = {
             group by auction, time_bucket(interval '2 seconds', date_time)),
         most as (select start, max(n) as n from counts group by start)
         select c.auction, c.start, c.n from counts c join most m on c.start = m.start and c.n = m.n""",
+    "Q6, mean of the last ten final prices of a seller": f"""
+        select seller, id, avg(price) over (partition by seller order by date_time, id rows between 9 preceding and current row)
+        from ({_WON}) won where place = 1""",
     "Q7, highest bids of a window": """
         with most as (
             select time_bucket(interval '10 seconds', date_time) as start, max(price) as price from bid
@@ -78,9 +98,73 @@ QUERIES: Final = {
             (select distinct id, name, time_bucket(interval '10 seconds', date_time) as start from person) p
         join (select distinct seller, time_bucket(interval '10 seconds', date_time) as start from auction) a
         on p.id = a.seller and p.start = a.start""",
+    "Q9, bids that win": f"select id, seller, category, bidder, price, date_time from ({_WON}) won where place = 1",
+    "Q10, bids with their day and minute": f"""
+        select auction, bidder, price, date_time, {_DAY} as day, strftime(date_time, '%H:%M') as minute from bid""",
+    "Q11, sessions of bidders": """
+        with marked as (
+            select bidder, date_time, coalesce(date_time - lag(date_time) over (partition by bidder order by date_time)
+                > interval '10 seconds', true)::int as new from bid),
+        numbered as (select bidder, date_time, sum(new) over (partition by bidder order by date_time) as session from marked)
+        select bidder, count(*) as bids, min(date_time) as first, max(date_time) as last
+        from numbered group by bidder, session""",
+    "Q12, bids of a bidder in a window": """
+        select bidder, time_bucket(interval '10 seconds', date_time) as start, count(*) as bids from bid
+        group by bidder, time_bucket(interval '10 seconds', date_time)""",
+    "Q13, bids beside a table that does not change": """
+        select b.auction, b.bidder, b.price, side.label from bid b
+        join (values (0, 'a'), (1, 'b'), (2, 'c'), (3, 'd')) side(key, label) on b.auction % 4 = side.key""",
+    "Q14, bids of some prices, with their time of day": """
+        select auction, bidder, 0.908 * price as price,
+            case when hour(date_time) between 8 and 18 then 'day' when hour(date_time) <= 6 or hour(date_time) >= 20 then 'night'
+                else 'other' end as time, length(url) - length(replace(url, 'c', '')) as count from bid
+        where 0.908 * price > 1000 and 0.908 * price < 5000""",
+    "Q15, bids of a day": f"select {_DAY} as day, {_RANKS}, {_DISTINCT} from bid group by {_DAY}",
+    "Q16, bids of a channel on a day": f"""
+        select channel, {_DAY} as day, max(strftime(date_time, '%H:%M')) as minute, {_RANKS}, {_DISTINCT} from bid
+        group by channel, {_DAY}""",
+    "Q17, bids for an auction on a day": f"""
+        select auction, {_DAY} as day, {_RANKS}, min(price) as least, max(price) as most, avg(price) as mean, sum(price) as sum
+        from bid group by auction, {_DAY}""",
+    "Q18, last bids of a bidder for an auction": """
+        select auction, bidder, price, date_time from bid
+        qualify row_number() over (partition by bidder, auction order by date_time desc) = 1""",
+    "Q19, ten highest bids for an auction": """
+        select auction, bidder, price, date_time,
+            row_number() over (partition by auction order by price desc, date_time) as place from bid
+        qualify row_number() over (partition by auction order by price desc, date_time) <= 10""",
+    "Q20, bids with their auction": """
+        select b.auction, b.bidder, b.price, b.url, a.seller, a.expires from bid b join auction a on b.auction = a.id
+        where a.category = 10""",
+    "Q21, numbers of channels": """
+        select auction, bidder, price, case lower(channel) when 'apple' then '0' when 'google' then '1'
+            else regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) end as channel_id from bid
+        where lower(channel) in ('apple', 'google') or regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) <> ''""",
+    "Q22, folders of addresses": """
+        select auction, bidder, price, split_part(url, '/', 4) as one, split_part(url, '/', 5) as two,
+            split_part(url, '/', 6) as three from bid""",
+    "Q23, bids by sellers": """
+        select b.auction, b.price, p.name, a.id from bid b join person p on b.bidder = p.id join auction a on a.seller = p.id""",
+    "Q101, auctions with their highest bid, if any": """
+        select a.id, a.seller, b.most from auction a
+        left join (select auction, max(price) as most from bid group by auction) b on a.id = b.auction""",
+    "Q102, auctions with more bids than the mean": """
+        select a.id, count(b.auction) as bids from auction a join bid b on a.id = b.auction group by a.id
+        having count(b.auction) >= (select count(*) / count(distinct auction) from bid)""",
+    "Q103, auctions with many bids": """
+        select a.id, a.seller from auction a where a.id in (select auction from bid group by auction having count(*) >= 20)""",
+    "Q104, auctions without many bids": """
+        select a.id, a.seller from auction a where a.id not in (select auction from bid group by auction having count(*) < 20)""",
+    "Q105, auctions with the most bids": """
+        select a.id, count(b.auction) as bids from auction a join bid b on a.id = b.auction
+        group by a.id order by bids desc, a.id limit 1000""",
+    "Q106, least of the final prices": f"select min(price) as least from ({_WON}) won where place = 1",
 }
+"""Those of Flink's and RisingWave's suites: Q5 with windows side by side, Q12 by the time of an event, Q13 with constants."""
 
-TIMED: Final = ("Q1", "Q4", "Q5", "Q7")
+_CHANNELS: Final = np.array(["Google", "Apple", "channel-1", "channel-2", "channel-3"])
+
+TIMED: Final = ("Q1,", "Q4,", "Q5,", "Q7,")
 
 BARS: Final = (0.5, 1)
 """Floor and aim of DuckDB's seconds over those of a view."""
@@ -109,6 +193,8 @@ def epochs(count: int, events: int, seed: int = 1) -> Iterator[Tables]:
                 np.maximum(newest - 1 - source.integers(0, 300, len(bids)), 0),
                 source.integers(0, bids // 50 + 1),
                 source.integers(1, 10_000, len(bids)),
+                _CHANNELS[bids % len(_CHANNELS)],
+                [f"https://www.nexmark.com/{number % 7}/{number % 3}/item&channel_id={number % 9}" for number in bids.tolist()],
                 bids * 1_000,
             ],
         }

@@ -39,7 +39,7 @@ from benchmarks.environments import CACHE, Unavailable, python_with
 from benchmarks.report import Row
 from timely import differential as dd
 
-TPCH = ("duckdb==1.4.4", "duckdb-ext-tpch==1.4.4.20260205")
+PACKAGES: Final = {suite: ("duckdb==1.4.4", f"duckdb-ext-{suite}==1.4.4.20260205") for suite in ("tpch", "tpcds")}
 
 KEYS = {
     "lineitem": ("l_orderkey", "l_linenumber"),
@@ -59,25 +59,27 @@ THOUSAND_ROWS: Final = (1, 3)
 """The same for a change of a thousand rows."""
 
 Tables = Mapping[str, pa.Table]
+Keys = Mapping[str, tuple[str, ...]]
 
 
-def data(scale: float) -> tuple[dict[str, pa.Table], list[str]]:
+def data(suite: str, scale: float) -> tuple[dict[str, pa.Table], list[str]]:
     """Return the tables and the queries, made when they are first asked for, and kept; ``Unavailable`` without pip."""
-    folder = CACHE / f"tpch-{scale}"
+    folder = CACHE / f"{suite}-{scale}"
     if not (folder / "queries.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        program = Path(__file__).parent / "contestants" / "tpch_data.py"
-        done = subprocess.run([python_with(*TPCH), str(program), str(scale), str(folder)], capture_output=True, text=True)
+        program = Path(__file__).parent / "contestants" / "suite_data.py"
+        command = [python_with(*PACKAGES[suite]), str(program), suite, str(scale), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise Unavailable(f"TPC-H data: {done.stderr.splitlines()[-1:]}")
+            raise Unavailable(f"{suite} data: {done.stderr.splitlines()[-1:]}")
     tables = {path.stem: required(pq.read_table(path)) for path in sorted(folder.glob("*.parquet"))}
     return tables, [text.rstrip().rstrip(";") for text in json.loads((folder / "queries.json").read_text())]
 
 
 def required(table: pa.Table) -> pa.Table:
-    """Return the table with columns that are not nullable, as TPC-H declares them all."""
-    fields = [field.with_nullable(False) for field in table.schema]
+    """Return the table with columns that are not nullable where nothing is missing: TPC-H declares them all so."""
+    fields = [field.with_nullable(bool(table[field.name].null_count)) for field in table.schema]
     return table.cast(pa.schema(fields)).combine_chunks()
 
 
@@ -143,8 +145,9 @@ class View:
 class Recomputed:
     """A query that DuckDB computes anew."""
 
-    def __init__(self, query: str, tables: Tables) -> None:
+    def __init__(self, query: str, tables: Tables, keys: Keys) -> None:
         self._query = query
+        self._keys = keys
         self.connection = duckdb.connect(config={"threads": 1})
         for name, table in tables.items():
             self.connection.register(f"{name}_loaded", table)
@@ -169,7 +172,7 @@ class Recomputed:
         if diff > 0:
             self.connection.execute(f"insert into {name} from changed")
         else:
-            equal = " and ".join(f"{name}.{key} = changed.{key}" for key in KEYS[name])
+            equal = " and ".join(f"{name}.{key} = changed.{key}" for key in self._keys[name])
             self.connection.execute(f"delete from {name} using changed where {equal}")
         self.connection.unregister("changed")
 
@@ -220,13 +223,13 @@ class Found:
     thousand_again: float
 
 
-def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int]) -> Found:
+def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int], keys: Keys = KEYS) -> Found:
     """Load a query, change ``rows`` of a table ``count`` times for each of ``changes``, and compare all that it holds."""
     used = tables_in(query, tables)
     view = View(query, used)
     load = _processor(view.load)
     held = [list(view.rows())]
-    name = next(name for name in KEYS if name in used)
+    name = next(name for name in keys if name in used)
     source = random.Random(number)
     steps: list[tuple[int, pa.Table, int]] = []
     for rows, count in changes.items():
@@ -238,7 +241,7 @@ def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int]
         seconds[rows].append(_processor(lambda: view.change(name, chosen, diff)))  # noqa: B023  # called at once
         held.append(list(view.rows()))
     view.close()
-    recomputed = Recomputed(query, used)
+    recomputed = Recomputed(query, used, keys)
     load_again = recomputed.from_arrow()
     check_equal(query, held[0], recomputed.rows())
     again: dict[int, list[float]] = {rows: [] for rows in changes}
@@ -342,7 +345,7 @@ def against_pathway(tables: Tables, found: Mapping[int, Found], changes: int) ->
 def run(quick: bool = False) -> list[Row]:
     """Return the rows of the report."""
     try:
-        tables, queries = data(0.01 if quick else 0.1)
+        tables, queries = data("tpch", 0.01 if quick else 0.1)
     except Unavailable as reason:
         return [Row("TPC-H", None, note=str(reason))]
     found: dict[int, Found] = {}

@@ -818,3 +818,9 @@ with v as (values (1, 'ada'), (3, 'bob'), (NULL, NULL)) select v.*, o.amount fro
 values (1, 2.5), (NULL, 3) union all select id, amount from orders;
 select o.id, e.dst from orders o join edges e on o.id = e.src and exists (select 1 from lines l where l.order_id = o.id and l.n < e.dst);
 select o.id, e.dst from orders o join edges e on o.id >= e.src and o.amount > all (select n from lines where order_id = e.dst);
+
+-- cycles of one table with itself
+select a.src, b.src, c.src from edges a join edges b on a.dst = b.src join edges c on b.dst = c.src and c.dst = a.src;
+select count(*), sum(a.w) from edges a join edges b on a.dst = b.src join edges c on b.dst = c.src join edges d on c.dst = d.src and d.dst = a.src where a.w <= c.w;
+select a.id, b.id, c.id from orders a, orders b, orders c where a.customer = b.customer and b.customer = c.customer and a.customer = c.customer and a.amount = c.amount and a.id < b.id;
+select a.w, b.dst from edges a join edges b on a.w + 1 = b.w and a.src = b.src and a.dst = b.dst join edges c on c.w is not distinct from a.w and c.dst = b.dst;

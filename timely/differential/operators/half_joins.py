@@ -80,7 +80,7 @@ class _HalfJoin(Generic[T]):
         self._last = last
         self._strict = lookup.strict
         self._most = lookup.most
-        self._pending: Pending[T, tuple[list[Capability[T]], list[Container]]] = Pending()
+        self._pending: Pending[T, tuple[list[Capability[T]], list[Container]]] = Pending(total=not self._nested)
         self._current: list[T] = []
         self._work: Iterator[int] | None = None
         self._ports: list[InputPort[T, Update]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -22,7 +23,7 @@ from timely.differential.tables.operators.membership import marked
 from timely.differential.tables.operators.recent_rows import rows_by_now, rows_by_watermarks
 from timely.differential.tables.operators.set_operations import combined
 from timely.differential.tables.operators.sorting import first_rows, sort_key
-from timely.differential.tables.operators.table_joins import join
+from timely.differential.tables.operators.table_joins import by_half_joins, join
 from timely.differential.tables.operators.unnesting import unnested
 from timely.differential.tables.operators.window_functions import with_windows
 from timely.differential.tables.plan import nodes
@@ -42,7 +43,8 @@ def build(plan: QueryPlan, scope: ScopeBuilder[Any], tables: Mapping[str, Relati
             own = places.setdefault(node.table, set())
             own.update(place for place, ref in enumerate(node.columns) if ref.id in read)
     sources = {name: _read_columns(tables[name], sorted(own)) for name, own in places.items()}
-    relation = _Builder(scope, sources, read, None, {}).build(plan)
+    readers = Counter(id(inner) for node in plans for inner in node.inputs)
+    relation = _Builder(scope, sources, read, readers, None, {}).build(plan)
     order = [relation.ids.index(ref.id) for ref in plan.columns]
     if order == list(range(len(relation.ids))):
         return relation
@@ -86,6 +88,8 @@ class _Builder:
     scope: ScopeBuilder[Any]
     sources: Mapping[str, Relation]
     read: set[int]
+    readers: Mapping[int, int]
+    """By the identity of the plan."""
     around: _Builder | None
     loops: Mapping[str, Relation]
     made: dict[int, Relation] = attrs.Factory(dict)
@@ -204,6 +208,20 @@ def _single(builder: _Builder, plan: nodes.Single) -> Relation:
     return relation.with_collection(pairs.reduce(check, name="one row").map(lambda pair: pair[1]))
 
 
+def _join(builder: _Builder, plan: nodes.JoinRows) -> Relation:
+    items, conditions = list[QueryPlan](), list[Expr]()
+    node: QueryPlan = plan
+    while isinstance(node, nodes.JoinRows) and node.how == "inner" and (node is plan or builder.readers[id(node)] == 1):
+        items.insert(0, node.right)
+        conditions += node.conditions
+        node = node.left
+    if len(items) > 1 and builder.scope.subgraph.domain.total:
+        joined = by_half_joins([builder.build(item) for item in (node, *items)], conditions)
+        if joined is not None:
+            return joined
+    return join(builder.build(plan.left), builder.build(plan.right), plan.conditions, plan.how)
+
+
 def _asof(builder: _Builder, plan: nodes.AsOf) -> Relation:
     left, right = builder.build(plan.left), builder.build(plan.right)
     return asof_join(left, right, plan.conditions, plan.nearest, plan.comparison, optional=plan.optional)
@@ -255,7 +273,7 @@ def _loop(builder: _Builder, plan: nodes.Fixpoint) -> list[Relation]:
         variables: list[Variable[Any, Any]] = [Variable(loop, step=step) for _ in plan.bodies]
         columns = [tuple(Column("", ref.kind) for ref in body.columns) for body in plan.bodies]
         rows = {name: Relation(each.collection, own) for name, each, own in zip(plan.names, variables, columns)}
-        inner = _Builder(loop, builder.sources, builder.read, builder, rows)
+        inner = _Builder(loop, builder.sources, builder.read, builder.readers, builder, rows)
         for name, body, variable, label in zip(plan.names, plan.bodies, variables, plan.labels):
             collection = inner.build(body).collection
             collection = collection if collection.consolidated else collection.consolidate()
@@ -298,5 +316,5 @@ _BUILDERS: Final[dict[type[QueryPlan], Callable[[_Builder, Any], Relation]]] = {
     nodes.DistinctRows: _distinct,
     nodes.Windows: lambda builder, plan: with_windows(builder.build(plan.input), plan.calls, plan.most),
     nodes.Unnest: lambda builder, plan: unnested(builder.build(plan.input), plan.lists, plan.elements, optional=plan.optional),
-    nodes.JoinRows: lambda builder, plan: join(builder.build(plan.left), builder.build(plan.right), plan.conditions, plan.how),
+    nodes.JoinRows: _join,
 }
