@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from timely import Product
+from timely import Product, Worker
+from timely import differential as dd
 from timely.testing.differential import Change, run, run_resumed
 
 pytest.importorskip("pyarrow")
@@ -83,3 +86,38 @@ def test_arrow_rows_resume_from_a_checkpoint(name: str, workers: tuple[int, int]
     inputs = changes(1, int)
     resumed = run_resumed(PROGRAMS[name], *inputs, directory=tmp_path, workers=workers, compact=True, containers="arrow")
     assert resumed == run(PROGRAMS[name], *inputs)
+
+
+@pytest.mark.parametrize("late", ["many", "few"])
+def test_few_rows_that_meet_many_become_columns(late: str) -> None:
+    """Else all that is joined after them would be rows: of TPC-DS, where tables have one row, some took 20 times as long."""
+    pa = pytest.importorskip("pyarrow")
+    listed: list[bool] = []
+
+    def look(batch: Any) -> Any:
+        listed.append(isinstance(batch, list))
+        return batch
+
+    many = pa.table({"k": [1, 2, 1, None] * 2_000, "n": range(8_000)})
+    few = [(1, "one", Decimal("1.5"), None), (1, "first", None, None), (3, None, Decimal(2), None)]
+    types = {"k": pa.int64(), "name": pa.string(), "d": pa.decimal128(6, 2), "t": pa.date32()}
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            tables = {"many": dd.table(scope, many.schema), "few": dd.table(scope, pa.schema(list(types.items())))}
+            joined = dd.sql(scope, "select many.n, name, d, t from many join few on many.k = few.k", **tables)
+            output = dd.from_updates(joined.collection.stream.map_batch(look)).output()
+        inserts = {
+            "many": lambda: tables["many"].session.insert_columns(many),
+            "few": lambda: tables["few"].session.insert_batch(few),
+        }
+        for time, name in enumerate(sorted(inserts, key=lambda name: name == late), 1):
+            inserts[name]()
+            for table in tables.values():
+                table.session.advance_to(time)
+            output.wait(time - 1)
+        results = dict(output.at(1))
+        for table in tables.values():
+            table.session.close()
+    pairs = zip(*many.to_pydict().values(), strict=True)
+    assert results == Counter((n, *row[1:]) for k, n in pairs for row in few if row[0] == k)
+    assert listed and not any(listed)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from timely.differential.operators.join_results import JoinResult
+from timely.differential.operators.join_results import ColumnsOf, JoinResult
 from timely.differential.trace.chunk import Chunk, Matches, Values
-from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, joined, record_columns
+from timely.differential.updates.int_columns import LARGE, Array, Updates, greatest_of, integers, joined, record_columns
 from timely.differential.updates.updates import Container
 from timely.operators.keyed.sorted_keys import SortedKeys, equal_keys, pairs
 from timely.order import PartialOrder
@@ -61,6 +61,29 @@ def entries_of(keys: Array, matches: Matches) -> Array:
         numbers, places = equal_keys(keys[some], other.keys)
         counts[some][numbers] += other.offsets[places + 1] - other.offsets[places]
     return counts
+
+
+def chunk_of(rows: Iterable[tuple[Any, Any, T, Any]], columns_of: ColumnsOf) -> Chunk[T] | None:
+    """Return entries with their keys as a chunk, or ``None`` where they cannot be: what joins many with rows would be rows."""
+    from timely.differential.trace.row_values import ArrowValues
+
+    entries = list(rows)
+    keys, diffs = integers([entry[0] for entry in entries]), integers([entry[3] for entry in entries])
+    if keys is None or diffs is None or greatest_of(diffs) >= LARGE:
+        return None
+    order = keys.argsort(kind="stable")
+    columns = columns_of([entries[row][1] for row in order.tolist()])
+    if columns is None:
+        return None
+    codes_of: dict[T, int] = {}
+    codes = np.array([codes_of.setdefault(entry[2], len(codes_of)) for entry in entries], np.int32)
+    return Chunk.of(keys[order], ArrowValues(columns, len(order)), codes[order], diffs[order], list(codes_of))
+
+
+def with_loose(matches: Matches, count: int, columns_of: ColumnsOf) -> Matches:
+    """Return the matches of so many keys with the loose ones in a chunk, if they can be."""
+    chunk = chunk_of(((key, *entry) for key, entries in matches.loose.items() for entry in entries), columns_of)
+    return matches if chunk is None else Matches(chain(matches.chunks, [(slice(0, count), chunk)]), {})
 
 
 def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> Array:

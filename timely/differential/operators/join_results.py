@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from timely.differential.updates.updates import Container, Diff, Kernel, Update
 
 if TYPE_CHECKING:
     from timely.differential.updates.int_columns import Array
     from timely.differential.updates.row_columns import Columns
+
+
+ColumnsOf: TypeAlias = "Callable[[list[Any]], Columns | None]"
 
 
 class JoinResult(NamedTuple):
@@ -22,6 +25,8 @@ class JoinResult(NamedTuple):
     collect: Callable[[list[Update], Any, Any, Any, Diff], None]
     columns: Kernel | None = None
     rows: Callable[[Array, Any, Any, int], Container] | None = None
+    columns_of: tuple[ColumnsOf, ColumnsOf] | None = None
+    """What makes columns of rows of the left and of the right side; those return ``None`` where they cannot."""
 
 
 class Pairing(NamedTuple):

@@ -97,13 +97,22 @@ class PairTactic(Generic[T]):
 
         ``mine`` reads the trace of the delta, which has pairs where it is of none.
         """
-        chunk = None if mine is not None and mine.keep is not None else delta.chunk_for(others)
+        chunk = None
+        columns_of = self.result.columns_of
+        if mine is None or mine.keep is None:
+            chunk = delta.chunk_for(others)
+            if chunk is None and columns_of is not None and len(delta) * others.trace.rows_per_key() >= others.many:
+                from timely.differential.operators.chunk_joins import chunk_of
+
+                chunk = chunk_of(((key, value, time, diff) for key, value, diff in delta.rows(True)), columns_of[side])
         matches = None if chunk is None else others.matches(chunk.keys)
         if chunk is None or matches is None:
             rows = delta.rows(True, others) if mine is None else mine.rows(delta, others)
             return self.row_pairs(time, rows, others.history, side, results_by_time)
-        from timely.differential.operators.chunk_joins import chunk_pairs
+        from timely.differential.operators.chunk_joins import chunk_pairs, with_loose
 
+        if matches.loose and columns_of is not None and chunk.layout.has_rows and len(chunk) >= others.many:
+            matches = with_loose(matches, len(chunk.keys), columns_of[1 - side])
         lub, sees = self.lub, self.sees
 
         def bound(when: T) -> T | None:

@@ -344,6 +344,10 @@ class Trace(Generic[T]):
         keys = len(settled) + sum(spine.count_keys() for spine in self._spines)
         return max(entries // max(keys, 1), 1)
 
+    def rows_per_key(self) -> int:
+        """Return about how many Arrow rows a key has, 0 where there are none."""
+        return max([len(spine) // (spine.count_keys() or 1) for spine in self._spines if has_arrow_rows(spine)], default=0)
+
     # -- compaction ------------------------------------------------------------------------------------------------
 
     def maintain(self, appended: int) -> bool:

@@ -196,6 +196,26 @@ def padded(rows: Collection[Any, Row], kinds: Sequence[Kind], *, after: bool) ->
     return staged(rows, "no match", by_rows, by_columns)
 
 
+def columns_of(columns: Sequence[Column]) -> Callable[[Sequence[Row]], tuple[LazyColumn, ...] | None]:
+    """Return what makes columns of rows, as kernels expect them; it returns ``None`` for values that go by rows."""
+
+    def make(rows: Sequence[Row]) -> tuple[LazyColumn, ...] | None:
+        made = []
+        for place, column in enumerate(columns):
+            values = [row[place] for row in rows]
+            try:
+                missing = all(value is None for value in values)
+                array = nulls(column.kind, len(values)) if missing else canonical(pa.array(values), column.kind)
+            except (pa.ArrowException, OverflowError, TypeError):
+                return None
+            if array is None:
+                return None
+            made.append(LazyColumn(array))
+        return tuple(made)
+
+    return make
+
+
 # -- keys of joins -------------------------------------------------------------------------------------------------
 
 

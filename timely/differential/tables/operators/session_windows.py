@@ -153,7 +153,7 @@ def _session_stream(stream: Stream[Any, Any], of: Sessions) -> Stream[Any, Any]:
             for _, time, update in items:
                 pending.at(time, lambda: (capability.delayed(time), []))[1].append([update])  # noqa: B023  # called at once
 
-        register_trace(info, trace, None, stream.scope)
+        register_trace(info, trace, None)
         register_keyed_state(info, save, load, lambda item: key_route(None)(item.key))
         info.describe(trace.size)
 

@@ -20,6 +20,7 @@ from timely.differential.tables.expressions.bound import Call, Expr, Ref, has_qu
 from timely.differential.tables.expressions.column_stages import (
     Keys,
     Predicate,
+    columns_of,
     condition_of,
     filtered,
     keyed,
@@ -60,7 +61,8 @@ def _beside_columns(keys: Any, left: Columns, right: Columns, diff: int) -> RowC
     return RowColumns((*left, *right), len(keys), diff)
 
 
-BESIDE: Final = JoinResult(_collect_beside, None, _beside_columns)
+def _beside(left: Relation, right: Relation) -> JoinResult:
+    return JoinResult(_collect_beside, None, _beside_columns, (columns_of(left.columns), columns_of(right.columns)))
 
 
 def match_of(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Match:
@@ -117,7 +119,7 @@ def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Ro
     """Return the rows of ``left`` followed by those of ``right``, for all that match."""
     left_keys, right_keys, rest = match.mixed or (match.left, match.right, match.rest)
     one, other = keyed(left.collection, left_keys), keyed(right.collection, right_keys)
-    return filtered(one._join(other, BESIDE, "join", None), rest)
+    return filtered(one._join(other, _beside(left, right), "join", None), rest)
 
 
 def matched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
@@ -189,7 +191,7 @@ def by_half_joins(items: Sequence[Relation], conditions: Sequence[Expr]) -> Rela
                 if None not in parts:
                     shared[of_item.name, parts] = arranged
             changes = keyed(rows.collection, keys)
-            (stream,) = path(changes.stream, None, [Lookup(arranged, BESIDE, place > first)], "join")
+            (stream,) = path(changes.stream, None, [Lookup(arranged, _beside(rows, item), place > first)], "join")
             rows = beside(rows, item, filtered(Collection(stream), rest))
         paths.append(pruned(rows.collection, [rows.ids.index(number) for number in whole.ids]))
     return whole.with_collection(paths[0].concat(*paths[1:]))
