@@ -139,6 +139,13 @@ DROPPED: Final = [
     ("values (1), (2)", {"col0": 3}, "VALUES", "= 3", None),
     ("select id from orders where amount > (select avg(amount) + 99 from orders)", {"id": 3}, "filter", "amount >", (3,)),
     ("with recursive r(n) as (select 1 union select n + 1 from r where n < 3) from r", {"n": 4}, "filter", "n < 3", (3,)),
+    (
+        "with recursive r(n) as (select 1 union select n + 1 from r where n < 9 and n <> 5) from r",
+        {"n": 8},
+        "filter",
+        "<> 5",
+        (5,),
+    ),
 ]
 
 

@@ -26,6 +26,7 @@ from timely.differential.updates.updates import Update, consolidate
 from timely.worker import Worker
 
 Rows = Mapping[Row, int]
+_TRIPS = 20
 _SIDES = nodes.JoinRows | nodes.AsOf | nodes.Mark
 _KEEPS = nodes.FilterRows | nodes.DistinctRows | nodes.TopK | nodes.Single | nodes.Unnest | nodes.Mark | nodes.ByHorizon
 
@@ -61,6 +62,14 @@ class Candidates:
         return {row: count for row, count in inner.rows.items() if row in parts}
 
 
+class _Settled(dict[Row, int]):
+    """The rows of a loop's table when it rests, the body that makes them, and how many trips back through it may be looked at."""
+
+    def __init__(self, rows: Rows, body: QueryPlan, trips: int) -> None:
+        super().__init__(rows)
+        self.body, self.trips = body, trips
+
+
 def candidates(plan: QueryPlan, conditions: Iterable[Expr], tables: Mapping[str, Rows], *, alone: bool = False) -> Candidates:
     """Return the rows of a plan over tables that fulfil conditions.
 
@@ -69,14 +78,18 @@ def candidates(plan: QueryPlan, conditions: Iterable[Expr], tables: Mapping[str,
     conditions, inputs = tuple(conditions), tuple[Candidates, ...]()
     if isinstance(plan, TableScan):
         made = tables[plan.table]
+        if isinstance(made, _Settled) and made.trips and not _fulfilling(made, plan.columns, conditions):
+            own = dict[Expr, Expr](zip(plan.columns, made.body.columns))
+            further = {**tables, plan.table: _Settled(made, made.body, made.trips - 1)}
+            inputs = (candidates(made.body, [substituted(part, own) for part in conditions], further),)
     elif isinstance(plan, nodes.LoopRows):
         made, loop = _computed(plan, tables), plan.input
-        if not _fulfilling(made, plan.columns, conditions):  # the last round says why
-            bodies = zip(loop.names, loop.bodies)
-            settled = {name: _computed(nodes.LoopRows(loop, at, each.columns), tables) for at, (name, each) in enumerate(bodies)}
-            body = loop.bodies[plan.place]
-            own = dict[Expr, Expr](zip(plan.columns, body.columns))
-            inputs = (candidates(body, [substituted(part, own) for part in conditions], {**tables, **settled}),)
+        if not _fulfilling(made, plan.columns, conditions):  # the last round says why, and those before
+            bodies = enumerate(zip(loop.names, loop.bodies))
+            loops = {name: (_computed(nodes.LoopRows(loop, at, each.columns), tables), each) for at, (name, each) in bodies}
+            settled = {name: _Settled(rows, body, _TRIPS) for name, (rows, body) in loops.items()}
+            scan = TableScan(loop.names[plan.place], plan.columns)
+            inputs = (candidates(scan, conditions, {**tables, **settled}),)
     else:
         inputs = tuple(_inputs(plan, conditions, tables, alone))
         scans = {f"input {place}": each for place, each in enumerate(inputs)}
