@@ -189,6 +189,12 @@ def test_state_is_bounded(query: str) -> None:
     assert "emit" in query or growth(query, PLAIN) > 5 * bounded
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("query", QUERIES)
+def test_state_is_bounded_for_days(query: str) -> None:
+    assert growth(query, late_by(5), 10_000) < 1000
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
