@@ -46,10 +46,15 @@ def plain(value: Any) -> Any:
 
 def rows_in(result: Any) -> list[Any]:
     """Return the rows of a result of DuckDB; maps are pairs of keys and values, where structs are values."""
-    places = {place for place, column in enumerate(result.description) if re.fullmatch(r"MAP\(.*\)", str(column[1]))}
+    maps = {
+        place: str(column[1]) for place, column in enumerate(result.description) if re.fullmatch(r"MAP\(.*\)", str(column[1]))
+    }
 
     def value(place: int, value: Any) -> Any:
-        return tuple(value.items()) if place in places and value is not None else value
+        if place not in maps or value is None:
+            return value
+        nested = re.match(r"MAP\((STRUCT|MAP|[A-Z]+(\([^)]*\))?\[)", maps[place])  # keys that Python does not hash
+        return tuple(zip(value["key"], value["value"]) if nested else value.items())
 
     return [tuple(value(place, each) for place, each in enumerate(row)) for row in result.fetchall()]
 

@@ -195,10 +195,10 @@ j::json; j::json::varchar; json(j); j -> 'a'; j ->> 'a'; j -> 'a' -> 'b'; j -> '
 j -> '$."a b"'; j -> ''; j -> '$'; j ->> '$'; (j -> 'b') = '1'; (j -> 'a') is null; j ->> 'b' = '1'; upper(j -> 'a'); coalesce(j -> 'a', j); j -> '0'; j -> '/0';
 json_extract(j, 'a b'); json_extract(j, if(j like '%a%', '$.a', '$[1]')); json_extract_string(j, '$.b[0]'); json_extract_path(j, 'a'); json_extract_path_text(j, '$[#-2]');
 json_valid(j); json_valid(j || ']'); json_valid(j || ' '); json_type(j); json_type(j, 'a'); json_type(j, '$[0]'); json_array_length(j); json_array_length(j, 'b');
-json_keys(j); json_keys(j, 'a'); json_exists(j, '$."a b"'); json_exists(j, '$[3][0]'); json_value(j, 'a'); json_value(j, '$[0]'); json_value(j, 1);
+json_keys(j); json_keys(j, 'a'); json_exists(j, '$."a b"'); json_exists(j, '$[3][0]'); j -> 'a"b'; json_extract('{"a\"~": 1}', 'a"~0'); json_value(j, 'a'); json_value(j, '$[0]'); json_value(j, 1);
 try_cast(j as json); try_cast(j || '}' as json); try_cast(j::json as bigint); try_cast(j::json as double); try_cast(j::json as boolean);
 try_cast(j::json as decimal(38, 2)); try_cast(j::json as date); try_cast(j::json as tinyint); try_cast(json_quote('1.5') as int); try_cast(json_quote('1e3') as int); try_cast(json_quote('t') as boolean); (j::json).a; (j::json)['a b']; (j::json)[0]; j::json || 'x';
-to_json(j); to_json(j::json); json_array(j, 1, NULL, j::json); json_object('k', j::json, ifnull(j, 'x'), 1.5); to_json([j]); to_json({'A': j, 'b': [1.25, NULL]}); json_quote(1);
+to_json(j); to_json(j::json); json_array(j, 1, NULL, j::json); json_object('k', j::json, ifnull(j, 'x'), 1.5::double); to_json([j]); to_json({'A': j, 'b': [1.25::double, NULL]}); json_quote(1);
 json_object(); json_array(); '[1, "2", null]'::json::bigint[]; '{"a": [1], "b": null}'::json::struct(a int[], b json); '["a", 1.50, [1.50]]'::json::varchar[]; length(j::json);
 j::json = j; [j::json]; j::json in ('null', 'true'); json_array(true, 1, 1.5::double, date '2024-01-31', time '10:00:00', 'é"'); json_quote(j); row(j, 1)::json;
 to_json(timestamp '2024-01-31 10:00:00.5'); to_json(1e21); (1e-7)::json; true::json; {'a': [1]}::json; 170141183460469231731687303715884105727::json; json_type(1::json);

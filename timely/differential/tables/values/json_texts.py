@@ -150,6 +150,8 @@ def path(text: str | int) -> tuple[Step, ...]:
     """
     if isinstance(text, int):
         return (text,)
+    if '"' in text and text[0] not in "$/":
+        text = f"/{text}"  # as DuckDB does
     if text.startswith("/"):
         names = [name.replace("~1", "/").replace("~0", "~") for name in text[1:].split("/")]
         return tuple((name, int(name)) if re.fullmatch("0|[1-9][0-9]{0,8}", name) else name for name in names)

@@ -475,9 +475,9 @@ def json_of(kind: Kind) -> Conversion | None:
             return f"[{','.join(text for _, text in parts)}]"
 
         make = None if any(part is None for _, part in fields) else make
-    elif kind.entry is not None:
+    elif kind.entry is not None or kind.scale is not None:  # how decimals are written depends on the digits of their type
         return None
-    elif kind.base in (*DOUBLES, Kind.DECIMAL):
+    elif kind in DOUBLES:
         make = lambda value: json_texts.text_of_double(float(value))  # noqa: E731
     elif kind in (Kind.BOOLEAN, Kind.INTEGER, Kind.NULL):
         make = json_texts.written
