@@ -159,11 +159,16 @@ def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
             database.execute(f'create table "{name}" as from arriving')
             database.unregister("arriving")
     for sql in queries:
+        for database in databases:
+            database.begin()
         try:
             expected = [typed((row, 1) for row in rows_in(database.execute(sql))) for database in databases]
         except (duckdb.Error, OverflowError, ValueError):  # Python has no such value
             outcome.failed_in_duckdb += 1
             continue
+        finally:
+            for database in databases:
+                database.rollback()  # some change tables, and return rows
         words = set(re.findall(r"\w+", sql.lower()))
         outcome.check(sql, expected, {name: table for name, table in tables.items() if name.lower() in words})
 
