@@ -182,6 +182,22 @@ def test_rows_without_which_the_program_fails_are_named() -> None:
     assert explanation.inputs == {"wholes": {9: 1}} or explanation.inputs == {"wholes": {8: 1}}
 
 
+@pytest.mark.parametrize(
+    ("query", "row", "inputs"),
+    [
+        ("select n from t where n not in (select o.n from o join p on o.n = p.n and p.n > 9 and o.n > 1)", 2, {"t": {(2,): 1}}),
+        ("select n from t union all select o.n from o join p on o.n = p.n and o.n > 7", 2, {"t": {(2,): 1}}),
+        ("select 1 as one", 1, {}),
+    ],
+)
+def test_tables_that_a_row_does_not_need_are_not_looked_at(query: str, row: int, inputs: dict[str, Any]) -> None:
+    views = Views()
+    for name, rows in (("t", [(1,), (2,)]), ("o", [(1,)]), ("p", [(5,)])):
+        views.table(name, "n long", rows)
+    views.view("v", query)
+    assert views.why("v", row=(row,)).inputs == inputs
+
+
 def test_a_search_has_the_bounds_of_a_query() -> None:
     views = Views(Limits(queries=1, query_memory=1))
     views.table("t", "n long, word string", [(1, "few"), (1, "few")])

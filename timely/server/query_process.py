@@ -302,7 +302,10 @@ class RowSearch(Work):
         view = name.lower()
         tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
         near = held.origins(view, {rows[0]: 1}) if view in held.queries else {view: {rows[0]: tables[view].get(rows[0], 0)}}
-        nears = Explainer(held.program(view), tables).nears(rows[0]) if near is None else (near, tables)
+        if near is None:
+            nears = Explainer(held.program(view), tables).nears(rows[0])
+        else:  # a side of a join that is not needed was not looked at
+            nears = iter(({each: near.get(each, {}) for each in tables}, tables))
         provenance = provenance_of(held.program(view), nears, rows[0])
         if near is not None and view in held.queries:  # its operators are those of the query
             few = attrs.evolve(held, rows={**held.rows, **{each: provenance.inputs.get(each, {}) for each in tables}})

@@ -113,7 +113,7 @@ class ViewRows:
         """Return the program that makes a view of the tables, by way of others."""
 
         def program(**tables: Collection[Any, Row]) -> Collection[Any, Row]:
-            relations = {name: Relation(rows, self.columns[name]) for name, rows in tables.items()}
+            relations = {name: Relation(rows, self.columns.get(name, ())) for name, rows in tables.items()}
             for name in self.queries:
                 plan = self.plan(name)
                 rows = build(plan, next(iter(tables.values())).scope, relations).collection
