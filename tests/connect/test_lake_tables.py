@@ -189,7 +189,7 @@ def test_a_table_equals_a_view_whatever_dies(lake: Any, kills: int) -> None:
     while kills > 0:
         number += 1
         sink = partial(lake.sink, name=f"sink{number}")
-        kills -= check_sink(sink, lake.rows, random_changes(kills), columns=SCHEMA.names, seed=kills, odds=0.15)
+        kills -= check_sink(sink, lake.rows, random_changes(number), columns=SCHEMA.names, seed=number, odds=0.15)
         lake.overwrite([])
 
 
