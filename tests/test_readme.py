@@ -75,7 +75,7 @@ def test_the_picture_of_the_tutorial_is_that_of_its_loop_in_a_loop() -> None:
     with timely.Worker().dataflow(int, name="numbers") as scope:
         program["build"](scope).capture()
     drawn = scope.picture().svg()
-    (shown,) = re.findall(r'<img src="([^"]+)"', tutorial)
+    (shown,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", tutorial)
     assert len(titles(drawn)) > 10
     assert titles((ROOT / "docs" / shown).read_text(encoding="utf-8")) == titles(drawn), (
         "draw it anew, with scope.picture().save(...)"

@@ -44,8 +44,8 @@ def plain(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def rows_in(result: Any) -> list[Any]:
-    """Return the rows of a result of DuckDB; maps are pairs of keys and values, where structs are values."""
+def rows_in(result: Any, most: int | None = None) -> list[Any]:
+    """Return some rows of a result of DuckDB, or all; maps are pairs of keys and values, where structs are values."""
     maps = {
         place: str(column[1]) for place, column in enumerate(result.description) if re.fullmatch(r"MAP\(.*\)", str(column[1]))
     }
@@ -56,7 +56,8 @@ def rows_in(result: Any) -> list[Any]:
         nested = re.match(r"MAP\((STRUCT|MAP|[A-Z]+(\([^)]*\))?\[)", maps[place])  # keys that Python does not hash
         return tuple(zip(value["key"], value["value"]) if nested else value.items())
 
-    return [tuple(value(place, each) for place, each in enumerate(row)) for row in result.fetchall()]
+    rows = result.fetchall() if most is None else result.fetchmany(most)
+    return [tuple(value(place, each) for place, each in enumerate(row)) for row in rows]
 
 
 def typed(rows: Any) -> Counter[Any]:

@@ -21,7 +21,7 @@ import pytest
 
 import timely
 from tests.differential import sql_epochs, test_scalars, test_tpch
-from tests.differential.beside_duckdb import as_batches, database, register, typed
+from tests.differential.beside_duckdb import as_batches, database, register, rows_in, typed
 from timely import differential as dd
 from timely.errors import OperatorError, TimelyError
 
@@ -176,7 +176,7 @@ def rows_of(connection: Any, query: str) -> Counter[Any]:
         result = connection.execute(query)
         if result is None:
             raise duckdb.ParserException("no statement")
-        rows = result.fetchmany(MOST_ROWS + 1)
+        rows = rows_in(result, MOST_ROWS + 1)
     except (duckdb.InterruptException, duckdb.OutOfMemoryException) as error:
         raise TooLarge from error
     finally:

@@ -140,7 +140,7 @@ REFUSED = {
     "select (with x as (select o.id) select id from x) from orders o": ("x", "line 1", "put the query into FROM"),
     "select * from orders positional join lines": ("", "line 1", "not supported"),
     "select (select id, amount from orders) from lines": ("SELECT", "line 1", "one column"),
-    "select id from orders where id > all (select src, dst from edges)": ("SELECT", "line 1", "one column"),
+    "select id from orders where id > all (select src, dst from edges)": ("STRUCT", "line 1", "do not go together"),
     "select customer from orders union select id from orders": ("UNION", "line 1", "cast one"),
     "select id from orders union select id, amount from orders": ("UNION", "line 1", "columns"),
     "delete from orders": ("DELETE", "", "a view is a query"),
