@@ -166,7 +166,9 @@ def test_a_topic_equals_a_view_whatever_dies(mock: Cluster, seed: int) -> None:
         (None, None, False, "has no value: keyed=True takes tombstones"),
         (None, {"n": 1}, True, "has no key"),
         ("k", "{", False, r"partition 0 of topic\d+, offset 1: its value is not read as n, word"),
-        ("k", [1], False, "is not read as n, word"),
+        ("k", [1], False, r"is not read as n, word: \[1\] is no object"),
+        ("k", "null", False, "None is no object"),
+        ("k", "null", True, "None is no object"),
         ("k", {"n": 1}, "debezium", "is not read as n, word: 'after'"),
     ],
 )
@@ -211,6 +213,7 @@ def test_columns_of_the_record_and_types_are_read(mock: Cluster) -> None:
         (("x", pa.string()), 1, "x is string, and 1 came"),
         (("x", pa.bool_()), 1, "x is bool, and 1 came"),
         (("x", pa.float64()), "1", "x is double, and '1' came"),
+        (("x", pa.float32()), 1e39, "too large"),
         (("x", pa.date32()), "2024-02-30", "is not read as x"),
         (("x", pa.int64(), False), None, "x is int64, and None came"),
         (("x", pa.list_(pa.int64())), [1], r"x is list<.*>, and \[1\] came"),
@@ -335,6 +338,8 @@ def test_a_transaction_that_ends_in_the_middle_is_written_again(cluster: str, re
                 sink.commit(epoch, changes)
             sink.close()
     assert brokers.rows(topic, SCHEMA) == [(1, "b"), (2, "a"), (3, "b")]
+    brokers.produce(connect.kafka.EPOCHS, (topic, None))  # to begin anew
+    assert KafkaSink(brokers.settings, topic, key="n").open("other", ["n", "word"]) is None
 
 
 def test_an_older_run_is_fenced(fencing: Cluster) -> None:

@@ -50,12 +50,11 @@ class KafkaSource:
 
     ``brokers`` is ``"host:9092,..."``, or settings of librdkafka, with passwords from wherever the program has them. Columns
     named ``_key``, ``_timestamp`` (milliseconds), ``_partition``, ``_offset`` and ``_headers`` (a JSON object) are those of the
-    record. With ``keyed`` a record
-    replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With ``debezium`` values are its
-    envelopes, with or without schemas, and the row is the one in ``after``: so records that come again are harmless. With
-    ``registry``, settings of Confluent's client (``{"url": ...}``), values are Avro. With ``bounded`` a run ends with what is
-    there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are gone, and for values that are not
-    of the columns' types. Needs confluent-kafka.
+    record. With ``keyed`` a record replaces the one of its key before, and a tombstone deletes it, as in a compacted topic. With
+    ``debezium`` values are its envelopes, with or without schemas, and the row is the one in ``after``: so records that come
+    again are harmless. With ``registry``, settings of Confluent's client (``{"url": ...}``), values are Avro. With ``bounded`` a
+    run ends with what is there. Records of aborted transactions are left out. ``ConnectorError`` where offsets are gone, and for
+    values that are not of the columns' types. Needs confluent-kafka.
     """
 
     def __init__(
@@ -192,16 +191,18 @@ class KafkaSource:
         return [(message.key(), None if each is None else next(rows)) for message, each in zip(messages, records)]
 
     def _fields(self, message: Any) -> Any:
-        """Return the values of a record by their names."""
+        """Return the values of a record by their names; ``None`` where it deletes a row."""
         value = message.value()
         if (message.key() if self.keyed else value) is None:
             raise ValueError(f"the record has no {'key' if self.keyed else 'value: keyed=True takes tombstones'}")
         if value is None:
             return None
         fields = self._decode(value)
-        if self._debezium:
-            fields = fields.get("payload", fields)["after"]
-        for name, read_record in self._own if fields is not None else ():
+        if self._debezium and (fields := fields.get("payload", fields)["after"]) is None:
+            return None
+        if not isinstance(fields, dict):
+            raise TypeError(f"{brief(fields)} is no object")
+        for name, read_record in self._own:
             fields[name] = read_record(message)
         return fields
 
@@ -296,7 +297,7 @@ class KafkaSink:
     def _last(self) -> tuple[str, int | None]:
         """Return the history and the epoch of the last commit."""
         source = KafkaSource(self._brokers, EPOCHS, "history string, epoch long", keyed=True, bounded=True, name=self.name)
-        last: tuple[str, int | None] = ("", None)
+        last: tuple[str, int | None] | None = None
         try:
             partition = source.partitions()[0]
             place, over, waited = source.start(partition), False, monotonic() + _PATIENCE
@@ -307,7 +308,7 @@ class KafkaSink:
                     raise ConnectorError(f"sink {self.name!r}: topic {EPOCHS} is not read in {_PATIENCE:.0f} seconds")
         finally:
             source.close()
-        return last
+        return last or ("", None)  # it has a tombstone where somebody begins anew
 
     @contextlib.contextmanager
     def _blaming(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -17,10 +18,17 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _single(value: Any) -> float:
+    """Return a number of 32 bits; ``OverflowError`` where Arrow has infinity for it."""
+    number: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return number
+
+
 _READERS: Final[list[tuple[Callable[[pa.DataType], bool], dict[type, Callable[[Any], Any]]]]] = [
     (pa.types.is_integer, {int: _same}),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), {str: _same}),
     (pa.types.is_boolean, {bool: _same}),
+    (pa.types.is_float32, dict.fromkeys((float, int, Decimal), _single)),
     (pa.types.is_floating, {float: _same, int: float, Decimal: float}),
     (pa.types.is_decimal, {Decimal: _same, int: Decimal, str: Decimal, float: lambda value: Decimal(repr(value))}),
     (pa.types.is_date, {str: datetime.date.fromisoformat, datetime.date: _same}),
