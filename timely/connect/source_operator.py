@@ -79,7 +79,7 @@ class _Reader:
         self._positions: dict[str, Position] = {}
         self._over: set[str] = set()
         self._lags: dict[str, int | None] = {}
-        self._names: set[str] = set()  # of partitions, when they were asked for
+        self._names: dict[str, None] = {}  # of partitions, in the order of the source, when it was asked
         self._stopped = self._dropped = False
         self._sent = False  # at the time of the capability
         self._asked = False
@@ -141,7 +141,7 @@ class _Reader:
         """Yield the partitions that this worker is to read."""
         if not self._asked:
             self._asked = True
-            self._names = {*self._source.partitions()}
+            self._names = dict.fromkeys(self._source.partitions())
             for partition in self._names:
                 if partition not in self._positions and route(partition) % self._info.peers == self._info.worker:
                     self._positions[partition] = self._source.start(partition)
@@ -150,7 +150,7 @@ class _Reader:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def _save(self) -> Iterator[tuple[int, tuple[str, Position]]]:
-        for partition in self._over - self._names:
+        for partition in self._over - self._names.keys():
             self._over.remove(partition)
             del self._positions[partition], self._lags[partition]
         for partition, position in self._positions.items():
