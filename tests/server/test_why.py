@@ -269,5 +269,10 @@ def test_an_answer_that_is_followed_changes_with_the_tables() -> None:
         assert {drop["operator"] for drop in drops} == {"VALUES", "table edges"}
         change({(6, 2): 1, (0, 6): 1})
         assert edges(why_two.next()) == [(0, 6), (6, 2)]
+        assert "has such a row" in why_not_two.next().data["error"]
         views.run_script("drop view reached")
-        assert why_two.next().name == "dropped"
+        views.view("reached", "select source as node from edges")
+        for followed in (why_two, why_not_two):
+            assert followed.next().name == "dropped"
+        for path, status in (("reached/why?town=2", 400), ("nowhere/why_not", 404)):
+            assert ask(server.port, f"/views/{path}", **events).status == status

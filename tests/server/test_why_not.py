@@ -213,6 +213,11 @@ def test_it_is_asked_over_http() -> None:
         (operator, lost), (join, left) = rows(reply.content["drops"])
         assert (operator, lost[0]["customers.id"], join) == ("filter", 3, "join")
         assert left == [{"id": 3, "cust": 3, "amount": left[0]["amount"], "day": None}]
-        for query, reason in (("?id.gt=3", "no ranges"), ("", "values of some of its columns"), ("?town=3", "no column")):
+        for query, reason in (
+            ("?id.gt=3", "no ranges"),
+            ("?id=3&id=4", "each column once"),
+            ("", "values of some of its columns"),
+            ("?town=3", "no column"),
+        ):
             reply = ask(server.port, f"/views/few/why_not{query}")
             assert (reply.status, reason in str(reply.content)) == (400, True)

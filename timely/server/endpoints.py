@@ -285,18 +285,21 @@ class Endpoints:
     async def _why(self, request: web.Request) -> web.StreamResponse:
         assert self._loop is not None
         answering = self._dropped if request.path.endswith("/why_not") else self._explained
-        name, searches = _view(request), list[Query]()
-        asked = partial(answering, searches, name, list(request.query.items()))
+        subject, searches = await self._reading(self._subject, _view(request), list(request.query.items())), list[Query]()
+        asked = partial(answering, searches, subject)
         try:
             if "text/event-stream" in request.headers.get("Accept", ""):
-                return await self._follow(request, name, _Batch(None, -1), self._reasons(asked, name), self._queries)
+                first = _Batch(None, -1)
+                return await self._follow(request, subject.name, first, self._reasons(asked, subject), self._queries)
             answer, _ = await self._loop.run_in_executor(self._queries, asked)
             return web.json_response(answer)
         finally:
             for search in searches:  # where the client has gone, it is still under way
                 search.close()
 
-    def _reasons(self, asked: Callable[[], tuple[dict[str, Any], Provenance | None]], name: str) -> Callable[[int], _Batch]:
+    def _reasons(
+        self, asked: Callable[[], tuple[dict[str, Any], Provenance | None]], subject: _Subject
+    ) -> Callable[[int], _Batch]:
         """Return what returns an event when an answer is another one than that before."""
         answer: dict[str, Any] = {}
         provenance: Provenance | None = None
@@ -304,12 +307,14 @@ class Endpoints:
         def following(time: int) -> _Batch:
             nonlocal answer, provenance
             now = self._views.time
-            if time == now or (provenance is not None and self._views.holds(name, provenance)):
+            if self._views.describe(subject.name).columns is not subject.columns:
+                return _dropped(f"{subject.name} is another one now: ask again", time)
+            if time == now or (provenance is not None and self._views.holds(subject.name, provenance)):
                 return _Batch(None, now)
             before = answer
             try:
                 answer, provenance = asked()
-            except ConfigurationError as error:  # until there is one such row, or none
+            except (ConfigurationError, SqlError) as error:  # until there is one such row, or none
                 answer, provenance = {"error": str(error)}, None
             return _Batch(None if answer == before else iter([event("why", {"time": now, **answer})]), now)
 
@@ -321,12 +326,10 @@ class Endpoints:
             searches[:] = [search]
             yield search
 
-    def _explained(
-        self, searches: list[Query], name: str, parameters: list[tuple[str, str]]
-    ) -> tuple[dict[str, Any], Provenance | None]:
-        definitions = self._views.catalog.definitions
+    def _explained(self, searches: list[Query], subject: _Subject) -> tuple[dict[str, Any], Provenance | None]:
+        name, definitions = subject.name, self._views.catalog.definitions
         with self._search(searches) as search:
-            provenance = search.why(name, self._subject(name, parameters).where)
+            provenance = search.why(name, subject.where)
         if self._views.catalog.definitions is not definitions:
             raise ViewError(f"why of {name}: tables or views have changed meanwhile: ask again")
         inputs = {
@@ -339,12 +342,10 @@ class Endpoints:
         row = row_object(definitions[name].columns, provenance.row)
         return {"row": row, "inputs": inputs, "steps": steps, "text": text}, provenance
 
-    def _dropped(
-        self, searches: list[Query], name: str, parameters: list[tuple[str, str]]
-    ) -> tuple[dict[str, Any], Provenance | None]:
-        _, columns, where = self._subject(name, parameters)
-        if any(each.comparison != "eq" for each in where):
-            raise ConfigurationError(f"why_not of {name} takes column=value, and no ranges")
+    def _dropped(self, searches: list[Query], subject: _Subject) -> tuple[dict[str, Any], Provenance | None]:
+        name, columns, where = subject
+        if any(each.comparison != "eq" for each in where) or len({each.place for each in where}) < len(where):
+            raise ConfigurationError(f"why_not of {name} takes column=value, each column once, and no ranges")
         with self._search(searches) as search:
             absence = search.why_not(name, {columns[each.place].name: each.value for each in where})
         drops = [
