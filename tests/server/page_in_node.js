@@ -70,6 +70,8 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("a view", () => $("title").textContent === "totals" && lines().length === 2);
   $("rows").children[0].onclick();
   await until("why", () => $("why").textContent.startsWith("('ada', 42) follows from\n  orders: (1, 'ada', 30)\n  orders: (3, 'ada', 12)\n\n(('ada', 42),) by group"));
+  $("missing").value = "customer"; $("missing").onchange();
+  await until("no value", () => $("why").textContent.startsWith("no row with customer = '':"));
   $("missing").value = "customer = eve";
   $("missing").onchange();
   await until("why not", () => $("why").textContent === "no row with customer = 'eve':\n  table orders in totals: no row where customer = 'eve'");
@@ -81,8 +83,10 @@ async function run(sql) { $("sql").value = sql; $("run").onclick(); }
   await until("a chart of all rows", () => charted.rows === 2);
   $("chart").onclick();
   if (location.hash !== "v=totals" || $("earlier").children.length !== 5) throw new Error(`${location.hash}, ${$("earlier").children.length}`);
-  await run("select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', 'inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as double)");
-  await until("numbers", () => JSON.stringify(lines().map(each => each[1])) === '["inf","-inf","7","inf","null","1"]');
+  for (const [type, greatest] of [["double", "nan"], ["float", "inf"]]) {
+    await run(`select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', '${greatest}'), ('10.5', '-inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as ${type})`);
+    await until(`${type}s`, () => JSON.stringify(lines().map(each => each[1])) === `["inf","-inf","-inf","7","${greatest}","null","1"]`);
+  }
   $("views").children[0].children[0].onclick();
   await until("the table", () => $("title").textContent === "orders" && lines().length === 4);
   await until("the query has ended", () => $("summary").textContent.includes("0 queries"));

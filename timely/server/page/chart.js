@@ -1,6 +1,6 @@
 "use strict";
 // A chart of rows, by uPlot: lines over the first column of times or numbers, or bars for each text.
-const NUMBERS = ["BIGINT", "DECIMAL", "DOUBLE"], TIMES = ["DATE", "TIMESTAMP"], BARS = 60, COLOURS = ["#2b8cbe", "#e6842a", "#3d9a50", "#b0479c", "#8a6d3b"];
+const DOUBLES = ["DOUBLE", "FLOAT"], NUMBERS = ["BIGINT", "DECIMAL", ...DOUBLES], TIMES = ["DATE", "TIMESTAMP"], BARS = 60, COLOURS = ["#2b8cbe", "#e6842a", "#3d9a50", "#b0479c", "#8a6d3b"];
 const isTime = column => TIMES.some(each => column.type.startsWith(each));
 
 // Draws in a box, and returns the plot; one that is given, and has these columns, is changed.
