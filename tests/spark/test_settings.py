@@ -86,6 +86,12 @@ def test_what_a_cluster_needs_is_not_asked_of_a_local_session() -> None:
     assert judge(around({**checks, **settings}, local=True)) == ()
 
 
+@pytest.mark.parametrize(("interval", "advised"), [(" 30s ", True), ("1s", False), ("0", False), ("soon", False)])
+def test_how_long_a_stage_waits_for_executors(interval: str, advised: bool) -> None:
+    check = ADVISED.replace("maxFailures", "interval")
+    assert (ADVISED in named(judge(around({**FINE, check: interval})))) is advised
+
+
 @pytest.mark.parametrize(
     ("host", "executors", "reached"),
     [("localhost", set(), True), ("127.0.0.1", {"node7"}, False), ("node1", {"node7"}, True), ("::1", {"node7"}, False)],

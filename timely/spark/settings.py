@@ -7,6 +7,7 @@ with an error that names the setting and its value. ``docs/spark_operations.md``
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -142,7 +143,9 @@ def _out_of_reach(around: ClusterFacts) -> bool:
 
 def _waits_long_for_slots(around: ClusterFacts) -> bool:
     tries = around.number("spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures", "40")
-    return tries * seconds(around.settings("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "15s")) > 60
+    with contextlib.suppress(ValueError):  # Spark says what it does not read
+        return tries * seconds(around.settings("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "15s").strip()) > 60
+    return False
 
 
 def _sends_in_the_clear(around: ClusterFacts) -> bool:
