@@ -15,7 +15,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route, route_column
+from timely.dataflow.containers.keys import combined
 from timely.differential.collections import Collection
 from timely.differential.operators.arrangement import pact_for, register_trace
 from timely.differential.operators.due_times import due_in
@@ -24,7 +25,6 @@ from timely.differential.operators.scope_lattice import bounds_in
 from timely.differential.tables.expressions.column_compiler import Expressions, column_of
 from timely.differential.tables.expressions.column_stages import staged
 from timely.differential.tables.expressions.scalar_compiler import Row
-from timely.differential.tables.operators.column_groups import groups_of
 from timely.differential.tables.operators.time_windows import Axis, TimeSpan
 from timely.differential.tables.values.kinds import Column
 from timely.differential.trace.deltas import Delta
@@ -35,6 +35,7 @@ from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.int_columns import LARGE, Array, each_once, order_and_starts
 from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
 from timely.differential.updates.updates import Update, consolidate
+from timely.errors import RoutingError
 from timely.operators.generic import unary_frontier
 from timely.operators.keyed.column_kernels import NoKernel
 from timely.operators.keyed.sorted_keys import group_starts
@@ -117,16 +118,15 @@ def _number(key: Row) -> int:
 
 
 def _numbers(keys: Sequence[Any], rows: int) -> Array | None:
-    """Return what ``_number`` does of each row; whole numbers are their own routes."""
-    if len(keys) == 1 and not isinstance(keys[0], Fixed) and keys[0].type == pa.int64():
-        plain: Array = keys[0].fill_null(0).to_numpy() & _BITS
-        return plain
-    groups = groups_of(keys, rows)
-    if groups is None:
+    """Return what ``_number`` does of each row; ``None`` where a column has lists or the like."""
+    if not keys:
+        return np.full(rows, _number(()))
+    try:
+        parts = [route_column(key.array() if isinstance(key, Fixed) else key) for key in keys]
+    except RoutingError:
         return None
-    each = RowColumns(tuple(map(LazyColumn, groups.keys)), groups.count).rows()
-    numbers: Array = np.array(list(map(_number, each)), np.int64)[groups.codes]
-    return numbers
+    numbers: Array = (parts[0] if len(parts) == 1 else combined(parts)) & _BITS
+    return numbers.astype(np.int64, copy=False)
 
 
 def _session_stream(stream: Stream[Any, Any], of: Sessions) -> Stream[Any, Any]:
