@@ -104,12 +104,20 @@ QUERIES = [
     f"select a.window_end, a.who, b.n from tumble(clicks, ts, {TEN}) a left join tumble(views, ts, {TEN}) b"
     " on a.window_end = b.window_end and a.who = b.who",
     f"select window_end, who from tumble(clicks, ts, {TEN}) union select window_end, who from tumble(views, ts, {TEN})",
+    f"""select e + {TEN} as window_end, sum(c) from (select unnest(generate_series(w, w + {TEN}, {TEN})) as e, c
+        from (select time_bucket({TEN}, ts) as w, count(*) as c from clicks group by all)) group by e""",
 ]
 """Each has a column window_end; of the others below no rows end."""
 UNBOUNDED = [
     "select who, count(*), max(ts) from clicks group by who",
     f"select c.who, v.n, window_start from tumble(clicks, ts, {TEN}) c join views v using (who)",
     "select who, n from clicks where ts > (select max(ts) from clicks) - interval 20 minutes",
+    f"""with c as (select time_bucket({TEN}, ts) as w, count(*) as c from clicks group by all),
+        v as (select time_bucket({TEN}, ts) as w, count(*) as v from views group by all)
+        select 'clicks', sum(c.c) from c join c as d using (w) union all select 'both', sum(c * v) from c join v using (w)""",
+    f"""select e, count(*) from (select unnest(generate_series(ts, ts + {TEN}, {TEN})) as e, unnest([1, 2, 3]) as f from clicks)
+        group by e""",
+    "select n * interval 1 minute as m, count(*) from clicks group by all",
 ]
 
 
@@ -240,7 +248,7 @@ def test_methods_forget_too() -> None:
 BACK = ["at::varchar", "at::boolean", "(at || '0')::bigint", "-at", "5 - at", "abs(at)", "at * -1", "at % 9"]
 
 
-@pytest.mark.parametrize("key", BACK)
+@pytest.mark.parametrize("key", [*BACK, "at + NULL", "at // NULL", "at * interval '-1 day'"])
 def test_what_may_go_back_is_not_forgotten(key: str) -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:

@@ -171,8 +171,9 @@ def nodes_in(root: exp.Expr) -> list[exp.Expr]:
 
 def trees_of(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     """Return the trees of a text: ``EMIT ON WINDOW CLOSE`` stands at its end."""
-    emits = [token.text.upper() for token in tokens[-4:]] == ["EMIT", "ON", "WINDOW", "CLOSE"]
-    trees = list(WRITTEN.parser().parse(tokens[:-4] if emits else tokens, text))
-    if emits and isinstance(trees[-1], exp.Query):
-        trees[-1].set("emits", True)
-    return trees
+    if [token.text.upper() for token in tokens[-4:]] == ["EMIT", "ON", "WINDOW", "CLOSE"]:
+        trees = WRITTEN.parser().parse(tokens[:-4], text)
+        if isinstance(trees[-1], exp.Query):
+            trees[-1].set("emits", True)
+            return trees
+    return list(WRITTEN.parser().parse(tokens, text))

@@ -173,7 +173,7 @@ def _watermarks(
     scans: dict[str, dict[int, TableScan]] = {}
     for name, relation in tables.items() if scope.subgraph.domain.total else ():
         for place, rows in relation.watermarks:
-            kind, source = relation.columns[place].kind, f"{name}\0{place}"
+            kind, source = relation.columns[place].kind, f"\0{name}\0{place}"  # no name of a loop
             sources[source] = Relation(rows, (Column("watermark", kind, False),))
             scans.setdefault(name, {})[place] = TableScan(source, (Ref(kind, -len(sources)),))  # plans count up from 0
     return sources, scans

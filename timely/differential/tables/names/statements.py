@@ -217,6 +217,6 @@ def _length(lateness: Lateness) -> str:
     length = lateness.this
     if isinstance(length, exp.Literal) and length.is_int:
         return str(length.name)
-    if isinstance(length, exp.Interval) and isinstance(length.this, exp.Literal):
+    if isinstance(length, exp.Interval) and isinstance(length.this, exp.Literal) and isinstance(length.unit, exp.Var | None):
         return f"{length.this.name} {'' if length.unit is None else length.unit.name}".strip()
     raise refusal(lateness, "it is LATENESS INTERVAL '5 minutes', or a whole number")

@@ -8,7 +8,6 @@ they leave it, and what it takes away for that reason is left out of its results
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in, substituted
@@ -16,7 +15,7 @@ from timely.differential.tables.operators.recent_rows import CLOSED, FORGOTTEN, 
 from timely.differential.tables.operators.window_functions import WindowCall
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ByHorizon, QueryPlan, TableScan, with_inputs
-from timely.differential.tables.plan.temporal import rising_part
+from timely.differential.tables.plan.temporal import is_positive, rising_part
 from timely.errors import SqlError
 
 Bound = tuple[tuple[TableScan, Expr], ...]
@@ -69,7 +68,7 @@ class LatenessRewriter:
             case nodes.Project():
                 return self._of_values({part.ref: part.value for part in plan.outputs}, plan.input)
             case nodes.Unnest():
-                elements = zip(plan.elements, plan.lists) if not plan.optional else ()
+                elements = zip(plan.elements, plan.lists) if len(plan.lists) == 1 and not plan.optional else ()  # NULL fills up
                 starts = {ref: start for ref, values in elements if (start := _least_of(values)) is not None}
                 return {**self.bounds(plan.input), **self._of_values(starts, plan.input)}
             case nodes.GroupRows() if plan.domain is None and not plan.outer:
@@ -105,9 +104,9 @@ class LatenessRewriter:
 
     def _without(self, plan: QueryPlan, moment: Expr, bound: Bound) -> QueryPlan:
         """Return a plan that holds no more of the rows whose moment is below a bound."""
-        if _is_stateless(plan):
-            return _at_horizon(plan, moment, bound, FORGOTTEN)
-        key = id(plan), moment
+        if _is_stateless(plan) or (isinstance(plan, nodes.Unnest) and not ids_in(moment) <= nodes.ids(plan.input)):
+            return _at_horizon(with_inputs(plan, self.forgetting), moment, bound, FORGOTTEN)
+        key = id(plan), moment, bound
         if key not in self._made:
             inputs = iter([self._without(inner, _moment_in(plan, moment, inner), bound) for inner in plan.inputs])
             self._made[key] = with_inputs(plan, lambda _: next(inputs))
@@ -159,5 +158,4 @@ def _least_of(values: Expr) -> Expr | None:
     if not isinstance(values, Call) or values.name not in ("generate_series", "range") or len(values.arguments) < 2:
         return None
     start, _, step = (*values.arguments, Literal(values.kind, 1))[:3]
-    counts_up = isinstance(step, Literal) and step.value > (timedelta() if isinstance(step.value, timedelta) else 0)
-    return start if counts_up else None
+    return start if is_positive(step) else None

@@ -7,7 +7,7 @@ moment, and what an advance costs is the number of rows whose moment has come.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from typing import Final
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, PlacedError, Ref, parts_in, substituted
@@ -96,15 +96,21 @@ def rising_part(expression: Expr, of: type[Expr]) -> Expr | None:
         return expression
     if not isinstance(expression, Call) or expression.name not in _RISING:
         return None
-    varying = [part for part in expression.arguments if not isinstance(part, Literal)]
+    varying = [part for part in expression.arguments if not isinstance(part, Literal) or part.value is None]
     if len(varying) != 1 or (expression.name == "-" and expression.arguments[:-1] != (varying[0],)):
         return None
     if expression.name == "convert" and expression.kind not in (*MOMENTS, Kind.INTEGER):
         return None  # texts of numbers, and times of day, go back
-    if expression.name in ("*", "//") and not (isinstance(by := expression.arguments[1], Literal) and by.value > 0):
+    if expression.name in ("*", "//") and not is_positive(expression.arguments[1]):
         return None
     has_months = expression.name in "+-" and any(part.kind is Kind.MONTHS for part in expression.arguments)
     return rising_part(varying[0], of) if not has_months or _begins_a_day(varying[0]) else None
+
+
+def is_positive(expression: Expr) -> bool:
+    """Return whether an expression is a literal number, or length of time, that is more than nothing."""
+    value = expression.value if isinstance(expression, Literal) else None
+    return value is not None and value > ((0, timedelta()) if isinstance(value, tuple) else type(value)())
 
 
 _RISING: Final = ("+", "-", "*", "//", "convert", "date_trunc", "time_bucket")
