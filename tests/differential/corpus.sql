@@ -488,7 +488,7 @@ select covar_pop(amount, id), covar_samp(amount, id) from orders;
 select n, covar_pop(price, order_id), covar_samp(price, fee) from lines group by n;
 select n, sum(price::float), avg(fee::float), min(price::float + 0.1), max(fee::float) from lines group by n;
 select price::float * n, count(*) from lines group by 1 order by price::float * n desc nulls last limit 7;
-select round(corr(amount, id), 9), round(regr_slope(amount, id), 9), round(regr_intercept(amount, id), 9), round(regr_r2(amount, id), 9) from orders;
+select corr(amount * 1e100, id * 1e-140) > 0, round(corr(amount * 1e-100, id * 1e-100), 9), round(corr(amount, id), 9), round(regr_slope(amount, id), 9), round(regr_intercept(amount, id), 9), round(regr_r2(amount, id), 9) from orders;
 select n, regr_count(price, fee), regr_avgx(price, fee), regr_avgy(price, n), round(regr_sxx(price, fee), 6), round(regr_syy(price, n), 6), round(regr_sxy(price, fee), 6), round(corr(price, fee), 9) from lines group by n;
 select stddev(amount), variance(amount), var_pop(amount), var_samp(amount), stddev_pop(amount), stddev_samp(amount) from orders;
 select n, stddev(price), var_pop(fee), stddev_pop(price * 2), var_samp(distinct price) from lines group by n;

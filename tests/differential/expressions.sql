@@ -200,7 +200,7 @@ try_cast(j as json); try_cast(j || '}' as json); try_cast(j::json as bigint); tr
 try_cast(j::json as decimal(38, 2)); try_cast(j::json as date); try_cast(j::json as tinyint); try_cast(json_quote('1.5') as int); try_cast(json_quote('1e3') as int); try_cast(json_quote('t') as boolean); (j::json).a; (j::json)['a b']; (j::json)[0]; j::json || 'x';
 to_json(j); to_json(j::json); json_array(j, 1, NULL, j::json); json_object('k', j::json, ifnull(j, 'x'), 1.5::double); to_json([j]); to_json({'A': j, 'b': [1.25::double, NULL]}); json_quote(1);
 json_object(); json_array(); '[1, "2", null]'::json::bigint[]; '{"a": [1], "b": null}'::json::struct(a int[], b json); '["a", 1.50, [1.50]]'::json::varchar[]; length(j::json);
-j::json = j; [j::json]; j::json in ('null', 'true'); json_array(true, 1, 1.5::double, date '2024-01-31', time '10:00:00', 'é"'); json_quote(j); row(j, 1)::json;
+(json_object('$x', j))."$x"; (json_object('/x', j))['/x']; (json_array(j))['0']; (json_object('-1', j))['-1']; (json_object('0', j))."0"; json_quote(chr(31) || '\u001f' || chr(8) || chr(10) || chr(127)); j::json = j; [j::json]; j::json in ('null', 'true'); json_array(true, 1, 1.5::double, date '2024-01-31', time '10:00:00', 'é"'); json_quote(j); row(j, 1)::json;
 to_json(timestamp '2024-01-31 10:00:00.5'); to_json(1e21); (1e-7)::json; true::json; {'a': [1]}::json; 170141183460469231731687303715884105727::json; json_type(1::json);
 
 -- column k

@@ -91,6 +91,7 @@ def stream(seed: int) -> Stream:
 
 
 TEN = "interval 10 minutes"
+EMIT = " emit on window close"
 QUERIES = [
     f"select window_start, window_end, who, count(*), sum(n), max(n) from tumble(clicks, ts, {TEN}) group by all",
     f"select window_start, window_end, count(distinct n) from hop(clicks, ts, interval 5 minutes, {TEN}) group by all",
@@ -212,22 +213,9 @@ def test_state_is_bounded_for_days(query: str) -> None:
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": "1 hour", "n": 3}), SchemaError, "one column has a lateness"),
         (lambda scope: dd.table(scope, "day date", lateness={"day": "1 day"}), GraphError, "a date"),
         (lambda scope: dd.table(scope, PLAIN).late, GraphError, "has no lateness"),
-        (
-            lambda scope: dd.sql(
-                scope,
-                "select who, count(*) from clicks group by who emit on window close",
-                clicks=dd.table(scope, PLAIN, lateness={"ts": "1 hour"}),
-            ),
-            SqlError,
-            "EMIT ON WINDOW CLOSE needs rows that end",
-        ),
-        (
-            lambda scope: dd.sql(
-                scope, "select ts from clicks order by ts limit 1 emit on window close", clicks=dd.table(scope, PLAIN)
-            ),
-            SqlError,
-            "EMIT ON WINDOW CLOSE needs rows that end",
-        ),
+        (lambda scope: dd.sql(scope, UNBOUNDED[0] + EMIT, clicks=dd.table(scope, late_by(5))), SqlError, "needs rows that end"),
+        (lambda scope: dd.sql(scope, QUERIES[0] + EMIT, clicks=dd.table(scope, PLAIN)), SqlError, "needs rows that end"),
+        (lambda scope: dd.sql(scope, f"values (1) {EMIT}"), SqlError, "cannot be parsed"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::timely.TimelyWarning")

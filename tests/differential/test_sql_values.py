@@ -75,6 +75,8 @@ def test_server_2_like_takes_each_letter_once() -> None:
     check("select repeat('a', 3000) like '%a%a%a%a%a%a%a%a%b', repeat('a', 100000) like '%a%a_%a%a%a%a%b' from t")
     assert "too long" in fails("repeat('a', 40000) like '%' || repeat('a_', 9000) || 'b%'")
     assert "too long" in fails("regexp_matches(repeat('a', 100000), '(.{100}){9}.{1000}c')")
+    assert "is no JSON" in fails("""('"' || repeat(chr(92) || '"', 100000))::json""")
+    assert "too deeply" in fails("(repeat('[', 900) || repeat(']', 900))::json")
 
 
 def test_like_beside_duckdb() -> None:
@@ -100,6 +102,9 @@ def test_like_beside_duckdb() -> None:
         "array_to_string([repeat('a', 10000000), repeat('a', 10000000)], '')",
         "repeat('a', 100000000000)",
         "lpad('a', 100000000000, 'b')",
+        "format(repeat('{0:9999}', 2000), 1)",
+        "json_array(repeat('a', 10000000), repeat('a', 10000000))",
+        "to_json(repeat([repeat('a', 1000000)], 1000000))",
     ],
 )
 def test_server_4_a_text_that_is_too_long_is_not_made(expression: str) -> None:

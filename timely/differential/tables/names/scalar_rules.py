@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +43,7 @@ from timely.differential.tables.values.kinds import (
     within,
 )
 from timely.differential.tables.values.overloads import NO_LENGTH, Overload
+from timely.errors import SqlError
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
@@ -214,7 +216,15 @@ def _column(binder: NameBinder, node: exp.Column, scope: QueryScope) -> Expr:
 def _dot(binder: NameBinder, node: exp.Dot, scope: QueryScope) -> Expr:
     value, field = read(node, "this", "expression")
     name, struct = identifier(field), binder.value(value, scope)
-    return call("->" if struct.kind is Kind.JSON else "struct_extract", [struct, Literal(Kind.TEXT, name, name, at=field)], node)
+    if struct.kind is Kind.JSON:
+        return _member(struct, name, field, node)
+    return call("struct_extract", [struct, Literal(Kind.TEXT, name, name, at=field)], node)
+
+
+def _member(value: Expr, name: str, at: exp.Expr, node: exp.Expr) -> Expr:
+    """Return what JSON has under a name, which is no path."""
+    path = f'$."{name}"'
+    return call("->", [value, Literal(Kind.TEXT, path, path, at=at)], node)
 
 
 # -- what the parser has syntax for --------------------------------------------------------------------------------
@@ -334,6 +344,13 @@ def _indexed(binder: NameBinder, node: exp.Bracket, read_value: Callable[[exp.Ex
         ]
         return call("list_slice", [inner, *ends], node)
     at = binder.value(index, scope)
+    if inner.kind is Kind.JSON and isinstance(at, Literal) and at.text is not None:
+        number = -1
+        with suppress(SqlError):
+            number = parsing.integer_of(at.text)
+        if number < 0:
+            return _member(inner, at.text, index, node)
+        at = Literal(Kind.INTEGER, number, at=index)
     if inner.kind is Kind.JSON or inner.kind.entry is not None:
         return call("->" if inner.kind is Kind.JSON else "map_extract_value", [inner, at], node)
     return call("struct_extract" if isinstance(at, Literal) and at.text is not None else "list_extract", [inner, at], node)

@@ -22,7 +22,8 @@ from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.sorting import Ordering, turned
 from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, Kind, canonical_float, fitting, list_of, sortable
-from timely.differential.tables.values.scalars import decimal_of, joined
+from timely.differential.tables.values.parsing import joined
+from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.updates.row_columns import Fixed
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import NAN, float_of_parts, float_parts
@@ -367,7 +368,7 @@ def _ratio(one: Fraction, other: Fraction) -> float:
 _OF_PAIRS: Final[dict[str, Callable[[_Pairs], Any]]] = {
     "covar_pop": lambda pairs: _float(pairs.yx / pairs.n),
     "covar_samp": lambda pairs: _float(pairs.yx / (pairs.n - 1)) if pairs.n > 1 else None,
-    "corr": lambda pairs: _float(pairs.yx) / math.sqrt(both) if (both := _float(pairs.xx * pairs.yy)) else NAN,
+    "corr": lambda pairs: canonical_float(math.copysign(_ratio(pairs.yx**2, pairs.xx * pairs.yy) ** 0.5, _float(pairs.yx))),
     "regr_avgx": lambda pairs: _float(pairs.x),
     "regr_avgy": lambda pairs: _float(pairs.y),
     "regr_sxx": lambda pairs: _float(pairs.xx),

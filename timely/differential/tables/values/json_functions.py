@@ -9,17 +9,13 @@ from timely.differential.tables.values import json_texts
 from timely.differential.tables.values.json_texts import ABSENT, Step, at, written
 from timely.differential.tables.values.kinds import Kind, json_of, list_of
 from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload, seeing_nulls
+from timely.differential.tables.values.parsing import joined
 from timely.errors import SqlError
 
 _J, _T, _I = Kind.JSON, Kind.TEXT, Kind.INTEGER
 
 
 def _type(value: Any) -> str:
-    """Return the name of a value's type.
-
-    >>> _type(json_texts.read("-1")), _type(json_texts.read("[]"))
-    ('BIGINT', 'ARRAY')
-    """
     if isinstance(value, int) and not isinstance(value, bool):
         return "UBIGINT" if type(value) is int and value >= 0 else "BIGINT"
     if isinstance(value, str):
@@ -72,7 +68,7 @@ def _array(kinds: Arguments) -> Overload | None:
     makes = [make for kind in kinds if (make := json_of(kind)) is not None]
 
     def array(*values: Any) -> str:
-        return f"[{','.join(make(value) for make, value in zip(makes, values))}]"
+        return f"[{joined(',', (make(value) for make, value in zip(makes, values)))}]"
 
     return seeing_nulls(array, _J, kinds, optional=False) if len(makes) == len(kinds) else None
 
@@ -86,7 +82,7 @@ def _object(kinds: Arguments) -> Overload | None:
         if None in values[::2]:
             raise SqlError("a name in json_object is NULL")
         parts = zip(values[::2], makes, values[1::2])
-        return "{" + ",".join(f"{written(name)}:{make(value)}" for name, make, value in parts) + "}"
+        return "{" + joined(",", (f"{written(name)}:{make(value)}" for name, make, value in parts)) + "}"
 
     return seeing_nulls(object_of, _J, kinds, optional=False)
 

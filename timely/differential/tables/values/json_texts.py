@@ -59,7 +59,8 @@ def _no_constant(name: str) -> Any:
 
 
 _READER: Final = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_float=_real, parse_constant=_no_constant)
-_LENIENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=[^\[{,\s])\s*,(?=\s*[\]}])|\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE)
+_LENIENT: Final = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<=[^\[{,\s])\s*,(?=\s*[\]}])|\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(?:u(00[01][0-9a-f])|.)")
 
 
 @remembered
@@ -67,7 +68,7 @@ def read(text: str) -> Any:
     """Return what a text is."""
     try:
         value = _READER.decode(text)
-        if "\\u" in text:
+        if "\\u" in text or text.count("[") + text.count("{") > 200:  # it may be too deep to write
             written(value).encode()
     except RecursionError:
         raise SqlError(f"the JSON {brief(text)} is nested too deeply") from None
@@ -105,12 +106,19 @@ def written(value: Any) -> str:
     '{"a":[1.5,100000000000000000000.0,"é"]}'
     """
     if isinstance(value, tuple):
-        return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{written(part)}" for name, part in value) + "}"
+        return "{" + ",".join(f"{_quoted(name)}:{written(part)}" for name, part in value) + "}"
     if isinstance(value, list):
         return f"[{','.join(map(written, value))}]"
-    if isinstance(value, _Number):
-        return str(value)
-    return text_of_double(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return str(value) if isinstance(value, _Number) else _quoted(value)
+    return text_of_double(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    return (
+        _ESCAPE.sub(lambda escape: f"\\u{escape[1].upper()}" if escape[1] else escape[0], quoted) if "\\u" in quoted else quoted
+    )
 
 
 def text_of(value: Any, *, exact: bool = False) -> str:

@@ -464,15 +464,15 @@ def json_of(kind: Kind) -> Conversion | None:
     make: Conversion | None
     if kind.element is not None:
         element = json_of(kind.element)
-        make = None if element is None else lambda values: f"[{','.join(map(element, values))}]"
+        make = None if element is None else lambda values: f"[{parsing.joined(',', map(element, values))}]"
     elif kind.fields:
         fields = [(json_texts.written(spelling(name)), json_of(part)) for name, part in kind.fields]
 
         def make(values: Any) -> str:
-            parts = [(name, part(value)) for (name, part), value in zip(fields, values) if part is not None]
+            parts = ((name, part(value)) for (name, part), value in zip(fields, values) if part is not None)
             if kind.fields[0][0]:
-                return "{" + ",".join(f"{name}:{text}" for name, text in parts) + "}"
-            return f"[{','.join(text for _, text in parts)}]"
+                return "{" + parsing.joined(",", (f"{name}:{text}" for name, text in parts)) + "}"
+            return f"[{parsing.joined(',', (text for _, text in parts))}]"
 
         make = None if any(part is None for _, part in fields) else make
     elif kind.entry is not None or kind.scale is not None:  # how decimals are written depends on the digits of their type
@@ -485,7 +485,7 @@ def json_of(kind: Kind) -> Conversion | None:
         make = then(json_texts.read, json_texts.written)
     else:
         convert = conversion(kind, Kind.TEXT)
-        make = None if convert is None else then(convert, json_texts.written)
+        make = None if convert is None else then(then(convert, json_texts.written), lambda text: parsing.joined("", [text]))
     return None if make is None else lambda value: "null" if value is None else make(value)
 
 

@@ -36,7 +36,7 @@ from timely.differential.tables.values.overloads import (
     seeing_nulls,
     taking,
 )
-from timely.differential.tables.values.scalars import check_length, joined
+from timely.differential.tables.values.parsing import check_length, joined
 from timely.differential.tables.values.text_functions import as_text, repeat
 from timely.errors import SqlError
 from timely.operators.keyed.numbers import ExactSum

@@ -10,13 +10,16 @@ import difflib
 import functools
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from timely.errors import SqlError, brief
 from timely.operators.keyed.numbers import NAN
+
+LONGEST: Final = 1 << 24
+"""Letters of the longest text, and elements of the longest list, that a function makes."""
 
 _SHORT: Final = 500
 
@@ -35,6 +38,23 @@ def remembered(f: Callable[..., R]) -> Callable[..., R]:
         return memory(*arguments)
 
     return call
+
+
+def check_length(count: int, of: str = "text") -> None:
+    """Raise ``SqlError`` for a text or list that would be too long, before it is made."""
+    if count > LONGEST:
+        unit = "letters" if of == "text" else "elements"
+        raise SqlError(f"a {of} of {count:,} {unit} is too long: at most {LONGEST:,} are possible")
+
+
+def joined(separator: str, texts: Iterable[str]) -> str:
+    """Return texts with a separator between them; ``SqlError`` where that is too long, before more are made."""
+    parts, length = [], 0
+    for text in texts:
+        parts.append(text)
+        length += len(text) + len(separator)
+        check_length(length)
+    return separator.join(parts)
 
 
 def zone(name: str) -> ZoneInfo:

@@ -19,32 +19,10 @@ from timely.differential.tables.values.kinds import canonical_float
 from timely.differential.tables.values.parsing import remembered
 from timely.errors import SqlError, brief
 
-LONGEST: Final = 1 << 24
-"""Letters of the longest text, and elements of the longest list, that a function makes."""
-
 _MOST_STEPS: Final = 1 << 28
 """Letters of a text times those of a pattern: RE2 needs up to 20 ns for each, so a call ends within seconds."""
 
 _REPEATED: Final = re.compile(r"(\)?)\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
-
-
-def check_length(count: int, of: str = "text") -> None:
-    """Raise ``SqlError`` for a text or list that would be too long, before it is made.
-
-    >>> check_length(1 << 30)
-    Traceback (most recent call last):
-        ...
-    timely.errors.SqlError: a text of 1,073,741,824 letters is too long: at most 16,777,216 are possible
-    """
-    if count > LONGEST:
-        unit = "letters" if of == "text" else "elements"
-        raise SqlError(f"a {of} of {count:,} {unit} is too long: at most {LONGEST:,} are possible")
-
-
-def joined(separator: str, texts: Sequence[str]) -> str:
-    """Return texts with a separator between them; ``SqlError`` where that is too long."""
-    check_length(sum(map(len, texts)) + len(separator) * len(texts))
-    return separator.join(texts)
 
 
 def check_steps(text: str, pattern: str) -> None:

@@ -11,7 +11,7 @@ import attrs
 
 from timely.differential.tables.values.kinds import DOUBLES, Kind
 from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, overload
-from timely.differential.tables.values.scalars import joined
+from timely.differential.tables.values.parsing import joined
 from timely.differential.tables.values.text_functions import as_text
 from timely.errors import SqlError, brief
 
@@ -26,7 +26,6 @@ class _Field:
     unsigned: bool = False
 
     def text(self, values: tuple[Any, ...]) -> str:
-        """Return the text of the value that it stands for."""
         if not 0 <= self.place < len(values):
             raise SqlError(f"the format has a field number {self.place + 1}, and there are {len(values)} values")
         value = values[self.place]
@@ -35,7 +34,8 @@ class _Field:
         if self.type == "c" and type(value) is int and 0 < value < 128:
             return format(chr(value), self.spec)
         types = next(types for kind, types in _TYPES.items() if isinstance(value, kind))
-        if self.type not in types or (isinstance(value, str) and re.search("[+ ,_]|^0", self.spec)):
+        refused = {str: "[+ ,_]|^0", float: "(?!)"}.get(type(value), "[.]" if self.type in ("", "s", "d") else "[.,]")
+        if self.type not in types or re.search(refused, self.spec):
             raise SqlError(f"the type {self.type or 'of no letter'!r} of a format is not supported for {brief(value)}")
         if isinstance(value, float) and not self.type and "." in self.spec:
             raise SqlError("a format with a precision needs a type: write .2f or .2g")
@@ -110,7 +110,7 @@ def _formatted(kinds: Arguments) -> Overload | None:
 
     def text(parts: _Parts, *values: Any) -> str:
         shown = tuple(convert(value) for convert, value in zip(converts, values) if convert is not None)
-        return joined("", [part if isinstance(part, str) else part.text(shown) for part in parts])
+        return joined("", (part if isinstance(part, str) else part.text(shown) for part in parts))
 
     return None if None in converts or not kinds else overload(text, Kind.TEXT, Kind.TEXT, *kinds[1:])
 

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from timely.differential.tables.values.kinds import Kind, conversion, list_of
 from timely.differential.tables.values.overloads import Arguments, Overload, SqlFunction, named, overload, seeing_nulls
-from timely.differential.tables.values.parsing import remembered
-from timely.differential.tables.values.scalars import LONGEST, check_length, check_steps, joined
+from timely.differential.tables.values.parsing import LONGEST, check_length, joined, remembered
+from timely.differential.tables.values.scalars import check_steps
 from timely.errors import SqlError, brief
 
 
