@@ -400,9 +400,8 @@ def test_a_run_says_how_far_its_sources_are() -> None:
 
 
 def test_partitions_are_read_in_the_order_of_their_source() -> None:
-    names = [f"2024-{month:02}.csv" for month in range(1, 13)]
-    source = MemorySource(MemoryBroker({name: [(name, 1)] for name in names}))
-    assert timely.example(lambda scope: scope.read(source, every=0, rows=1)) == [(n, [(each, 1)]) for n, each in enumerate(names)]
+    source = MemorySource(MemoryBroker({str(month): [(month, 1)] for month in range(12)}))
+    assert timely.example(lambda scope: scope.read(source, every=0, rows=1)) == [(month, [(month, 1)]) for month in range(12)]
 
 
 def test_new_partitions_are_read() -> None:

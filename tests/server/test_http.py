@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import gc
 import http.client
+import json
 import random
 import re
 import select
@@ -21,6 +22,7 @@ from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -95,6 +97,10 @@ def test_points_and_ranges(served: Served) -> None:
     assert len(answer.content["rows"]) == 2 and answer.content["more"] is True
     assert answer.content["time"] == 0 and answer.headers["Timely-Time"] == "0" and answer.content["view"] == "orders"
     assert ask(served.port, "/views/Totals?customer=bob").content["rows"] == [{"customer": "bob", "total": 5}]
+    served.views.view("nested", "select [id, null] as l, {'a': id, 'd': 1.5::decimal(9, 2)} as s from orders")
+    for row in ask(served.port, "/views/nested").content["rows"]:
+        path = "/views/nested?" + urlencode({name: json.dumps(value) for name, value in row.items()})  # as the page asks
+        assert ask(served.port, path).content["rows"] == [row] and ask(served.port, "/views/nested?l=x").status == 400
 
 
 @pytest.mark.parametrize(

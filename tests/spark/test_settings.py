@@ -88,8 +88,7 @@ def test_what_a_cluster_needs_is_not_asked_of_a_local_session() -> None:
 
 @pytest.mark.parametrize(("interval", "advised"), [(" 30s ", True), ("1s", False), ("0", False), ("soon", False)])
 def test_how_long_a_stage_waits_for_executors(interval: str, advised: bool) -> None:
-    check = ADVISED.replace("maxFailures", "interval")
-    assert (ADVISED in named(judge(around({**FINE, check: interval})))) is advised
+    assert (ADVISED in named(judge(around({**FINE, ADVISED.replace("maxFailures", "interval"): interval})))) is advised
 
 
 @pytest.mark.parametrize(

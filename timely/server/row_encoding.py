@@ -192,7 +192,8 @@ def _converted(value: Any, kind: Kind) -> Any:
     if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
         raise SqlError(f"{brief(value)} is no text: half of a surrogate pair stands alone in it")
     if isinstance(value, str) and kind is not Kind.TEXT:
-        convert = conversion(Kind.TEXT, kind.base)  # all digits of a decimal: the table refuses those that it does not have
+        # All digits of a decimal: the table refuses those that it does not have. Lists and structs are written as JSON.
+        convert = conversion(Kind.TEXT, kind.base) or conversion(Kind.JSON, kind)
         if convert is None:
             raise SqlError(f"{brief(value)} is a text")
         if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", value):  # a cast would round it
