@@ -442,6 +442,9 @@ def _quantified(
     """Return a comparison with all rows of a query, or any, as one with the least and the greatest of them."""
     asked, rows = binder.value(value, scope), binder.subquery(query, scope)
     if len(rows.columns) > 1:
+        if len(asked.kind.fields or ()) != len(rows.columns) or name in ("=", "<>"):
+            why = "takes a subquery of one column; by <, <=, > and >= also one of as many columns as the row before it"
+            raise refusal(query, f"{word.upper()} {why}")
         rows = Project(rows, (NamedExpr(binder.fresh(), call("row", rows.columns, node)),))
     tables = {**scope.tables, "rows": TableRows(("value",), (rows.columns[0].kind,), rows)}
     made: Any = maybe_parse(_SUMMARY, dialect=WRITTEN)
