@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, product, starmap
 from typing import Any
 
 import networkx
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.differential.epochs import Updates, accumulated, changing, held, total
+from tests.progress.times import TotalMoment
 from timely import differential as dd
 from timely.errors import GraphError, OperatorError
 
@@ -317,6 +318,34 @@ def test_hubs_count_their_triangles(hub: int) -> None:
     changes = [([(edge, 1) for edge in [*spokes[:-1], *rim]],), ([(spokes[-1], 1), ((1, 2), -1), ((hub, 2_901), -1)],)]
     held_then = [rows(Counter(node for edge in chosen for node in (hub, *edge))) for chosen in (rim, rim[1:3])]
     assert held(dd.graphs.triangle_count, changes) == held_then
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [
+        (timely.Product[int, int], list(starmap(timely.Product, product(range(4), repeat=2)))),
+        (TotalMoment, list(map(TotalMoment, range(6)))),  # in one order, and without a sort key
+    ],
+)
+def test_triangles_at_times_of_any_kind(kind: Any, times: list[Any]) -> None:
+    chance, changes = random.Random(5), list[Any]()
+    for edge in combinations(range(8), 2):
+        begin, end = chance.choice(times), chance.choice(times)
+        changes.append((edge, begin, 1))
+        if begin <= end and begin != end:
+            changes.append((edge, end, -1))
+    with timely.Worker() as worker:
+        with worker.dataflow(kind) as scope:
+            session, edges = dd.new_collection(scope)
+            output = dd.graphs.triangle_count(edges).output()
+        for change in changes:
+            session.update_at(*change)
+        session.close()
+        for time in times:
+            there = Counter[Any]()
+            for edge, when, diff in changes:
+                there[edge] += diff if when <= time else 0
+            assert output.at(time) == rows(triangles(+there)), time
 
 
 def test_what_is_no_collection_of_edges_is_refused() -> None:

@@ -20,6 +20,7 @@ from timely.differential.operators.join_results import mapped
 from timely.differential.operators.reductions import Function
 from timely.errors import ContainerError, GraphError, brief
 from timely.order import PartialOrder
+from timely.progress import time_domain
 
 if TYPE_CHECKING:
     from timely.differential.operators.column_operators import KeyCounts
@@ -282,7 +283,7 @@ def _few(most: int, counts: KeyCounts, starts: Array) -> KeyCounts:
 def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     """Return ``(node, triangles)``: of how many triangles of undirected edges it is a corner, for the nodes that are of any.
 
-    Nothing is kept but the edges. ``GraphError`` in a dataflow whose times are only partly ordered.
+    It keeps no more than the edges; where times are only partly ordered, pairs of edges too.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -296,15 +297,23 @@ def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
     packed = _undirected(edges, "triangle_count")
     whole, pairs = packed.arrange_by_self(), packed.map(_unpacked, columns=_unpacked)
     above = pairs.arrange_by_key()
-    below = pairs.map(_turned, columns=_turned_columns).arrange_by_key()
-    # Corners are a < b < c. A change of one edge finds the third corner at the end that it names first, or at the other one where
-    # that has many neighbours, and then the last edge. An edge counts those at its own time that come before it: ab, ac, bc.
-    closed = [
-        *_closed(0, below, whole, _Third(above, 2, 1, found_first=False), _Third(above, 1, 2, found_first=False)),
-        *_closed(1, below, whole, _Third(below, 2, 0, found_first=False), _Third(above, 0, 2, found_first=True)),
-        *_closed(2, above, whole, _Third(below, 0, 1, found_first=True), _Third(below, 1, 0, found_first=True)),
-    ]
+    if time_domain(packed.scope.root.time).total:
+        below = pairs.map(_turned, columns=_turned_columns).arrange_by_key()
+        # Corners are a < b < c. A change of one edge finds the third corner at the end that it names first, or at the other one
+        # where that has many neighbours, and then the last edge. An edge counts those at its own time before it: ab, ac, bc.
+        closed = [
+            *_closed(0, below, whole, _Third(above, 2, 1, found_first=False), _Third(above, 1, 2, found_first=False)),
+            *_closed(1, below, whole, _Third(below, 2, 0, found_first=False), _Third(above, 0, 2, found_first=True)),
+            *_closed(2, above, whole, _Third(below, 0, 1, found_first=True), _Third(below, 1, 0, found_first=True)),
+        ]
+    else:  # half joins need all times in one order
+        opposite = above.as_collection().join_map(above, _opposite(_packed), columns=_opposite(_packed_columns))
+        closed = [opposite.semijoin(whole)]
     return closed[0].concat(*closed[1:]).flat_map(lambda corners: _corners(*corners), columns=_corners).count()
+
+
+def _opposite(pack: Kernel) -> Kernel:
+    return lambda low, one, other: (pack(one, other), low)
 
 
 class _Third(NamedTuple, Generic[T]):

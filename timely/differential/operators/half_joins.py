@@ -26,9 +26,10 @@ from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.containers import as_columns, is_keyed_rows
 from timely.differential.updates.updates import ByUpdate, Container, Update
 from timely.errors import GraphError, StateError
+from timely.operators.in_order import order_key
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
-from timely.order import PartialOrder, Product, sort_key
+from timely.order import PartialOrder, Product
 from timely.progress import time_domain
 
 T = TypeVar("T", bound=PartialOrder)
@@ -72,8 +73,9 @@ def _first_of(epoch: Any, minimum: Any) -> Any:
 class _HalfJoin(Generic[T]):
     """The logic of one step. Inside loops, what goes from one to the next has the bound of its times beside its value."""
 
-    def __init__(self, lookup: Lookup[T], first: bool, last: bool) -> None:
+    def __init__(self, lookup: Lookup[T], first: bool, last: bool, name: str) -> None:
         arrangement = lookup.arrangement
+        self._key = order_key(arrangement.scope.time, name)
         self._minimum = arrangement.lattice.domain.minimum
         self._nested = isinstance(self._minimum, Product)
         self._first = first
@@ -112,7 +114,7 @@ class _HalfJoin(Generic[T]):
 
     def _sees(self, time: T, when: T) -> bool:
         """Return whether a change at a time meets an entry of another."""
-        one, other = sort_key(time), sort_key(when)
+        one, other = self._key(time), self._key(when)
         return bool(other < one if self._strict else other <= one)
 
     def _hold(self) -> list[T]:
@@ -240,7 +242,7 @@ def _half_join(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_collection()
-        join: _HalfJoin[T] = _HalfJoin(lookup, first, last)
+        join: _HalfJoin[T] = _HalfJoin(lookup, first, last, name)
         info.state.function = Pairing(lookup.result.collect, (True, index.pairs))
         route = key_route(index.key)
         load = partial(join.load, capabilities=capabilities)
