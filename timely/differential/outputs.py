@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from itertools import chain
+from itertools import chain, islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
+import attrs
 from typing_extensions import TypeVar
 
 from timely.dataflow import (
@@ -377,7 +378,7 @@ class Output(Generic[T, D]):
             return f"<pre>{escape(str(error))}</pre>"
         names = () if self.schema is None else self.schema.names
         rows = ((n, [dict(zip(names, record, strict=True)) if names else record]) for record, n in sums.items())
-        return preview(rows, first="count").html()
+        return attrs.evolve(preview(islice(rows, 20), first="count"), total=len(sums)).html()
 
     def _repr_html_(self) -> str:
         if not runs_elsewhere(self._worker):
