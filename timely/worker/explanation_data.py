@@ -127,11 +127,11 @@ class Description:
 class Explanation:
     """Why the frontier at ``place`` is ``frontier``, as one worker sees it; for the end of a dataflow ``frontier`` is empty.
 
-    The frontier of the end of a dataflow is empty. ``positions``: where the workers involved are, without the thread that asks.
-    ``missing``: workers that have not built the dataflow, or have dropped it. ``unheard``: those that could not be asked, and
-    why. ``unfinished``: custom scopes that keep the dataflow from its end on this worker. ``dropped``: the dataflow, or one
-    that a probe is attached to, was dropped here before it was complete. ``described``: the states of the operators of the
-    reasons, and of those by which records go round the loops that they are in.
+    ``positions``: where the workers involved are, without the thread that asks. ``missing``: workers that have not built the
+    dataflow, or have dropped it. ``unreachable``: those that could not be asked, and why. ``unfinished``: custom scopes that
+    keep the dataflow from its end on this worker. ``dropped``: the dataflow, or one that a probe is attached to, was dropped
+    here before it was complete. ``described``: the states of the operators of the reasons, and of those by which records go
+    round the loops that they are in.
     """
 
     place: str
