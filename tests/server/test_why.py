@@ -15,7 +15,7 @@ from tests.differential.random_queries import Queries
 from tests.differential.sql_epochs import SCHEMAS, edge, line, order
 from tests.server.client import Event, Events, ask
 from timely.differential import Explainer, why
-from timely.errors import ConfigurationError, SqlError, ViewError
+from timely.errors import ConfigurationError, OperatorError, SqlError, ViewError
 from timely.server import Limits, Query, Views, ViewServer
 
 
@@ -89,7 +89,6 @@ def test_a_shortest_path_is_explained_by_its_edges(seed: int) -> None:
     here = 0
     while here != node:  # the edges make one path
         ((_, here),) = [each for each in path if each[0] == here]
-    assert answer.steps is not None
     made = [each for _, each in answer.steps.lines()]
     joined = {each.record: each.round for each in made if each.operator == "join_map"}
     assert joined == {(place, count): (count - 1,) for place, count in steps.items() if any(end == place for _, end in path)}
@@ -145,6 +144,12 @@ def test_programs_that_are_not_monotone_are_explained_by_what_they_need() -> Non
 def test_a_row_that_is_not_there_and_programs_that_change_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"the result has no row 7"):
         why(lambda words: words.map(len), {"words": ["to", "be"]}, 7)
+    explainer = Explainer(lambda words: words.map(len), {"words": ["to"]})
+    with pytest.raises(ConfigurationError, match="no input word: there are words"):
+        explainer.update({"word": [("be", 1)]})
+    with pytest.raises(ConfigurationError, match=r"fails over these rows: .*int.* has no len") as caught:
+        explainer.update({"words": [(2, 1)]})
+    assert isinstance(caught.value.__cause__, OperatorError)
     builds = count(1)
 
     def changed(words: Any) -> Any:
@@ -210,6 +215,24 @@ def test_a_search_has_the_bounds_of_a_query() -> None:
         views.why("v", row=("few",))
 
 
+def test_steps_are_of_the_rows_that_are_named_and_as_deep_as_a_loop() -> None:
+    views = Views(Limits(query_seconds=20))
+    views.table("t", "n long, word string", [(n, "few") for n in range(30)])
+    views.view("some", "select n from t")
+    views.view("most", "select max(n) as n from some")
+    views.view("counted", "with recursive r(n) as (select 1 union select n + 1 from r where n < 300) from r")
+    answer = views.why("most")
+    assert answer.inputs == {"t": {(29, "few"): 1}}
+    assert [each.record for _, each in answer.steps.lines()][-1] == ((29, "few"),)
+    assert all(len(each.record) == 1 for _, each in answer.steps.lines())
+    deep = views.why("counted", row=(300,)).steps
+    assert {(n,) for n in range(1, 301)} <= {each.record for _, each in deep.lines()}
+    assert len(str(deep)) < 200 * len(list(deep.lines()))
+    views.commit({"t": {(30, "x" * 2_000_000): 1}})
+    with pytest.raises(ConfigurationError, match="the answer takes more than 1"):
+        views.why("t", row=(30, "x" * 2_000_000))
+
+
 def test_views_of_views_are_explained_by_rows_of_tables_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     views = Views(Limits(query_seconds=20))
     views.table("orders", "customer string, price long", [("ada", 30), ("bob", 5), ("bob", 9), ("eve", 9)])
@@ -270,6 +293,8 @@ def test_an_answer_that_is_followed_changes_with_the_tables() -> None:
         change({(6, 2): 1, (0, 6): 1})
         assert edges(why_two.next()) == [(0, 6), (6, 2)]
         assert "has such a row" in why_not_two.next().data["error"]
+        views.view("reached", "select target as node from edges", replace=True)
+        assert edges(why_two.next()) == [(6, 2)]
         views.run_script("drop view reached")
         views.view("reached", "select source as node from edges")
         for followed in (why_two, why_not_two):

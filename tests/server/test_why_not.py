@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.server.client import ask
-from timely.errors import ConfigurationError, ViewError
+from timely.errors import ConfigurationError, SchemaError, ViewError
 from timely.server import Limits, Views, ViewServer
 
 SCHEMAS: Final = {
@@ -194,6 +194,8 @@ def test_questions_that_nothing_answers_are_refused() -> None:
     ):
         with pytest.raises(ConfigurationError, match=reason):
             views.why_not(name, values)
+    with pytest.raises(SchemaError, match="column 'word' is .* give a value of the column's type"):
+        views.why_not("v", {"word": 3})
     with views.query("select n from t"), pytest.raises(ViewError, match="1 query runs already"):
         views.why_not("v", {"word": "many"})
 

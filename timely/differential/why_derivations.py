@@ -27,6 +27,9 @@ Rank: TypeAlias = tuple[Any, ...]
 
 V = TypeVar("V")
 
+_INDENTED: Final = 30
+"""Depth from which on lines of a text begin alike: a loop of many rounds would make it quadratic."""
+
 _PLUMBING: Final = frozenset({"concat", "feedback", "consolidate", "arrange_by_key", "arrange_by_self", "inspect_batch"})
 
 
@@ -51,14 +54,27 @@ class Derivation:
                 yield depth, each
                 left += [(depth + 1, inner) for inner in reversed(each.inputs)]
 
+    def __reduce__(self) -> tuple[Any, ...]:  # as lists, since the rounds of a loop are nested deeper than pickle goes
+        steps = [each for _, each in self.lines()]
+        places = {id(each): place for place, each in enumerate(steps)}
+        parts = [(each.operator, each.at, each.record, each.round) for each in steps]
+        return _restored, (parts, [[places[id(inner)] for inner in each.inputs] for each in steps])
+
     def __str__(self) -> str:
-        return "\n".join("  " * depth + each.line for depth, each in self.lines())
+        return "\n".join("  " * min(depth, _INDENTED) + each.line for depth, each in self.lines())
 
     @property
     def line(self) -> str:
         """The step in one line."""
         when = f" in round {', '.join(map(str, self.round))}" if self.round else ""
         return f"{brief(self.record)} by {self.operator}{when}{self.at and f' at {self.at}'}"
+
+
+def _restored(parts: Sequence[tuple[str, str, Record, Rank]], inputs: Sequence[Sequence[int]]) -> Derivation:
+    steps = [Derivation(*each, ()) for each in parts]
+    for each, places in zip(steps, inputs):
+        object.__setattr__(each, "inputs", tuple(steps[place] for place in places))
+    return steps[0]
 
 
 class SentRecords(Pusher[Any]):

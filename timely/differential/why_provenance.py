@@ -40,7 +40,7 @@ class Provenance:
 
     row: Record
     inputs: dict[str, dict[Record, int]]
-    steps: Derivation | None = attrs.field(default=None, eq=False, repr=False)
+    steps: Derivation = attrs.field(eq=False, repr=False)
 
     def __str__(self) -> str:
         lines = [f"{brief(self.row)} follows from"]
@@ -49,8 +49,7 @@ class Provenance:
         return "\n".join(lines if self.inputs else [f"{brief(self.row)} follows from no row"])
 
     def _repr_html_(self) -> str:
-        steps = () if self.steps is None else self.steps.lines()
-        rows = (f"<div style='padding-left:{depth}em'>{escape(each.line)}</div>" for depth, each in steps)
+        rows = (f"<div style='padding-left:{depth}em'>{escape(each.line)}</div>" for depth, each in self.steps.lines())
         return f"<pre>{escape(str(self))}</pre>{''.join(rows)}"
 
 
@@ -98,13 +97,15 @@ class Explainer:
 
     def update(self, changes: Changes) -> None:
         """Change the inputs: of each, rows with what their counts grow by."""
+        if unknown := changes.keys() - self._rows.keys():
+            raise ConfigurationError(f"why: there is no input {', '.join(unknown)}: there are {', '.join(self._rows)}")
         changed = self._run.advance(changes)
         if clock.thread_time() >= self._run.end:
             raise ConfigurationError(
                 f"why: the program was not over, so that why a row is there was not found out in {self._seconds:g} s"
             )
         if changed is None:
-            raise ConfigurationError("why: the program fails over these rows")
+            raise ConfigurationError(f"why: the program fails over these rows: {self._run.error}") from self._run.error
         self._run.end = math.inf
         for rows, news in ((self._result, changed), *((self._rows[name], news) for name, news in changes.items())):
             for row, diff in news:
@@ -191,6 +192,7 @@ class _Run:
 
     def __init__(self, program: Program, names: Sequence[str], end: float, *, tapped: bool = False) -> None:
         self._worker, self._arrived, self._epoch, self.end = Worker(), list[Update](), 0, end
+        self.error: OperatorError | None = None
         with self._worker.dataflow(int) as scope:
             opened = {name: new_collection(scope, name=name) for name in names}
             result = program(**{name: collection for name, (_, collection) in opened.items()})
@@ -212,7 +214,8 @@ class _Run:
             self._worker.step_while(lambda: self._probe.less_than(self._epoch) and clock.thread_time() < self.end)
         except OutOfMemoryError:
             raise
-        except OperatorError:
+        except OperatorError as error:
+            self.error = error
             return None
         changed, self._arrived[:] = self._arrived[:], []
         return changed

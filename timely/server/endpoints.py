@@ -303,15 +303,17 @@ class Endpoints:
         """Return what returns an event when an answer is another one than that before."""
         answer: dict[str, Any] = {}
         provenance: Provenance | None = None
+        asked_of: object = None
 
         def following(time: int) -> _Batch:
-            nonlocal answer, provenance
-            now = self._views.time
+            nonlocal answer, provenance, asked_of
+            now, before, definitions = self._views.time, answer, self._views.catalog.definitions
             if self._views.describe(subject.name).columns is not subject.columns:
                 return _dropped(f"{subject.name} is another one now: ask again", time)
-            if time == now or (provenance is not None and self._views.holds(subject.name, provenance)):
+            right = time == now or (provenance is not None and self._views.holds(subject.name, provenance))
+            if right and definitions is asked_of:
                 return _Batch(None, now)
-            before = answer
+            asked_of = definitions
             try:
                 answer, provenance = asked()
             except (ConfigurationError, SqlError) as error:  # until there is one such row, or none
@@ -336,8 +338,10 @@ class Endpoints:
             table: [[row_object(definitions[table].columns, row), count] for row, count in rows.items()]
             for table, rows in provenance.inputs.items()
         }
-        lines = () if provenance.steps is None else provenance.steps.lines()
-        steps = [{"depth": depth, "operator": each.operator, "round": each.round, "text": each.line} for depth, each in lines]
+        steps = [
+            {"depth": depth, "operator": each.operator, "round": each.round, "text": each.line}
+            for depth, each in provenance.steps.lines()
+        ]
         text = f"{provenance}\n\n{provenance.steps}"
         row = row_object(definitions[name].columns, provenance.row)
         return {"row": row, "inputs": inputs, "steps": steps, "text": text}, provenance

@@ -105,7 +105,7 @@ class Query:
     def _once(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> Any:
         try:
             self._fork(work)
-            return self._process.started()
+            return self._process.receive()
         finally:
             self._process.end()
 
@@ -125,7 +125,7 @@ class Query:
 
     def _computed(self) -> tuple[int, tuple[Column, ...], list[Change], bool]:
         time = self._fork(QueryComputation)
-        started: Started = self._process.started()
+        started: Started = self._process.receive()
         self._reads, self.order, self.width = started.reads, started.order, started.width
         return time, started.columns, *self._process.changes()
 

@@ -32,7 +32,7 @@ from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyErr
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
 from timely.server.contents import Change, Row, RowCondition
-from timely.server.served_relations import ServedRelation, ServedRelations, ViewBuild
+from timely.server.served_relations import ServedRelations, ViewBuild
 
 try:
     import resource
@@ -44,6 +44,9 @@ LEAST: Final = 16 << 20
 
 _PIECE: Final = 1000
 """Rows of one message: reading it holds up the threads of the server no longer than that."""
+
+_ANSWER: Final = 1 << 20
+"""Bytes of what is sent first, at most, for the same reason: clients who follow it have the server keep it."""
 
 
 @attrs.frozen
@@ -120,14 +123,10 @@ class QueryProcess:
         except OSError as error:
             raise ViewError(f"the query has no process: {error}") from None
 
-    def started(self) -> Any:
-        """Return what the query is, or what else the work begins with; ``SqlError`` for what cannot be computed."""
-        return self._receive()
-
     def changes(self) -> tuple[list[Change], bool]:
         """Return what an epoch has changed, the first all rows, and whether there are more."""
         changes: list[Change] = []
-        while not isinstance(message := self._receive(), _Complete):
+        while not isinstance(message := self.receive(), _Complete):
             changes += message
             if self._size > self.request.memory:
                 raise ViewError(f"the result of the query takes more than {size_text(self.request.memory)}: select less")
@@ -164,7 +163,8 @@ class QueryProcess:
             self._connection.close()
         return status
 
-    def _receive(self) -> Any:
+    def receive(self) -> Any:
+        """Return what the work sends next, first what the query is; ``SqlError`` for what cannot be computed."""
         try:
             content = self._connection.recv_bytes()
         except (EOFError, OSError):
@@ -231,7 +231,10 @@ def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Wor
         raise SqlError("the query is nested too deeply") from None
     except Exception as error:
         raise SqlError(f"the query cannot be planned: {error_text(error)}") from None
-    connection.send(computation.started)
+    started = pickle.dumps(computation.started)
+    if len(started) > _ANSWER:
+        raise ConfigurationError(f"the answer takes more than {size_text(_ANSWER)}: ask of a row that follows from less")
+    connection.send_bytes(started)
     while True:
         rows, more = computation.complete()
         for begin in range(0, len(rows), _PIECE):
@@ -259,21 +262,17 @@ class ScriptRehearsal(Work):
                 raise ViewError(f"view {each.name} has no result: {error}")
 
 
-def _read_by(relations: ServedRelations, name: str) -> dict[str, ServedRelation]:
-    """Return a table or view and all that it reads, in the order of their definitions."""
+def _view_rows(request: QueryRequest, relations: ServedRelations, name: str) -> ViewRows:
+    """Return what a table or view holds, and all that it reads; the process may read all of it."""
     needed, left = set[str](), [relations.of(name).name]
     while left:
         needed.add(each := left.pop())
         left += relations.by_name[each].definition.reads
-    return {each.name: each for each in relations.by_name.values() if each.name in needed}
-
-
-def _view_rows(request: QueryRequest, relations: ServedRelations, chosen: Mapping[str, ServedRelation]) -> ViewRows:
-    """Return what these hold; the process may read all of it."""
-    rows = {each: chosen[each].contents.rows for each in chosen}
+    chosen = [each for each in relations.by_name.values() if each.name in needed]
+    rows = {each.name: each.contents.rows for each in chosen}
     _bound_memory(request.memory - sum(_copied(each.items()) for each in rows.values()))
-    columns = {each: chosen[each].contents.columns for each in chosen}
-    queries = {each: chosen[each].definition.query for each in chosen if chosen[each].kind == "view"}
+    columns = {each.name: each.contents.columns for each in chosen}
+    queries = {each.name: each.definition.query for each in chosen if each.kind == "view"}
     return ViewRows(rows, columns, queries, dict(relations.catalog.functions))
 
 
@@ -281,8 +280,11 @@ class MissingRow(Work):
     """Why no row of a view has ``values``, in a process that ends then."""
 
     def __init__(self, request: QueryRequest, relations: ServedRelations, name: str, values: Mapping[str, Any]) -> None:
-        relations.readable(name)
-        self.started = _view_rows(request, relations, _read_by(relations, name)).why_not(name.lower(), values)
+        columns = relations.readable(name).columns
+        for place, column in enumerate(columns):
+            if column.name in values:
+                RowCondition(place, "eq", values[column.name]).check(columns)
+        self.started = _view_rows(request, relations, name).why_not(name.lower(), values)
 
 
 class RowSearch(Work):
@@ -291,8 +293,7 @@ class RowSearch(Work):
     def __init__(
         self, request: QueryRequest, relations: ServedRelations, name: str, where: Sequence[RowCondition], row: Row | None
     ) -> None:
-        contents, chosen = relations.readable(name), _read_by(relations, name)
-        held = _view_rows(request, relations, chosen)
+        contents, held = relations.readable(name), _view_rows(request, relations, name)
         for condition in where:
             condition.check(contents.columns)
         candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
@@ -308,7 +309,7 @@ class RowSearch(Work):
             nears = iter(({each: near.get(each, {}) for each in tables}, tables))
         provenance = provenance_of(held.program(view), nears, rows[0])
         if near is not None and view in held.queries:  # its operators are those of the query
-            few = attrs.evolve(held, rows={**held.rows, **{each: provenance.inputs.get(each, {}) for each in tables}})
+            few = held.over({each: provenance.inputs.get(each, {}) for each in tables})
             provenance = attrs.evolve(provenance, steps=few.steps(view, {rows[0]: 1}))
         self.started = provenance
 

@@ -19,7 +19,7 @@ from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.tables.operators.window_functions import WindowCall
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.build import build
-from timely.differential.tables.plan.candidates import Candidates, Rows, among, candidates, rejects_nulls, unfulfilled
+from timely.differential.tables.plan.candidates import Candidates, Rows, among, candidates, computed, rejects_nulls, unfulfilled
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in
 from timely.differential.tables.values.kinds import Column
 from timely.differential.why_derivations import Derivation
@@ -67,7 +67,7 @@ class ViewRows:
     rows: Mapping[str, Rows]
     columns: Mapping[str, tuple[Column, ...]]
     queries: Mapping[str, str]
-    """Of the views."""
+    """Of the views, each behind those that it reads."""
     functions: Functions = NO_FUNCTIONS
     _plans: dict[str, QueryPlan] = attrs.field(factory=dict, init=False, repr=False)
 
@@ -99,6 +99,13 @@ class ViewRows:
             for name, each in inner.items():
                 origins.setdefault(name, {}).update(each)
         return origins
+
+    def over(self, tables: Mapping[str, Rows]) -> ViewRows:
+        """Return the same views over other rows of tables."""
+        rows = dict(tables)
+        for view in self.queries:
+            rows[view] = computed(self.plan(view), rows)
+        return attrs.evolve(self, rows=rows)
 
     def steps(self, view: str, rows: Rows) -> Derivation:
         """Return how the operators of queries make rows of a view."""

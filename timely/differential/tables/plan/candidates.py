@@ -83,10 +83,10 @@ def candidates(plan: QueryPlan, conditions: Iterable[Expr], tables: Mapping[str,
             further = {**tables, plan.table: _Settled(made, made.body, made.trips - 1)}
             inputs = (candidates(made.body, [substituted(part, own) for part in conditions], further),)
     elif isinstance(plan, nodes.LoopRows):
-        made, loop = _computed(plan, tables), plan.input
+        made, loop = computed(plan, tables), plan.input
         if not _fulfilling(made, plan.columns, conditions):  # the last round says why, and those before
             bodies = enumerate(zip(loop.names, loop.bodies))
-            loops = {name: (_computed(nodes.LoopRows(loop, at, each.columns), tables), each) for at, (name, each) in bodies}
+            loops = {name: (computed(nodes.LoopRows(loop, at, each.columns), tables), each) for at, (name, each) in bodies}
             settled = {name: _Settled(rows, body, _TRIPS) for name, (rows, body) in loops.items()}
             scan = TableScan(loop.names[plan.place], plan.columns)
             inputs = (candidates(scan, conditions, {**tables, **settled}),)
@@ -96,7 +96,7 @@ def candidates(plan: QueryPlan, conditions: Iterable[Expr], tables: Mapping[str,
         names = iter(scans)
         empty = len(inputs) < len(plan.inputs)
         node = plan if empty else with_inputs(plan, lambda inner: TableScan(next(names), inner.columns))
-        made = {} if empty else _computed(node, {name: each.rows for name, each in scans.items()})
+        made = {} if empty else computed(node, {name: each.rows for name, each in scans.items()})
     return Candidates(plan, conditions, inputs, made, _fulfilling(made, plan.columns, conditions))
 
 
@@ -150,7 +150,8 @@ def _columns(refs: Sequence[Ref]) -> tuple[Column, ...]:
     return tuple(Column(f"column {place}", ref.kind) for place, ref in enumerate(refs))
 
 
-def _computed(plan: QueryPlan, tables: Mapping[str, Rows]) -> Rows:
+def computed(plan: QueryPlan, tables: Mapping[str, Rows]) -> Rows:
+    """Return the rows of a plan over tables."""
     scans = {each.table: each.columns for each in plans_in(plan) if isinstance(each, TableScan) and each.table in tables}
     worker, arrived = Worker(), list[Update]()
     with worker.dataflow(int) as scope:
