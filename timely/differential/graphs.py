@@ -307,13 +307,13 @@ def triangle_count(edges: Edges[T, C, C]) -> Collection[T, tuple[C, int]]:
             *_closed(2, above, whole, _Third(below, 0, 1, found_first=True), _Third(below, 1, 0, found_first=True)),
         ]
     else:  # half joins need all times in one order
-        opposite = above.as_collection().join_map(above, _opposite(_packed), columns=_opposite(_packed_columns))
-        closed = [opposite.semijoin(whole)]
+        last_edges = above.as_collection().join_map(above, _last_edge(_packed), columns=_last_edge(_packed_columns))
+        closed = [last_edges.semijoin(whole)]
     return closed[0].concat(*closed[1:]).flat_map(lambda corners: _corners(*corners), columns=_corners).count()
 
 
-def _opposite(pack: Kernel) -> Kernel:
-    return lambda low, one, other: (pack(one, other), low)
+def _last_edge(pack: Kernel, found_first: bool = False) -> Kernel:
+    return lambda end, other, third: (pack(third, other) if found_first else pack(other, third), end)
 
 
 class _Third(NamedTuple, Generic[T]):
@@ -326,12 +326,7 @@ class _Third(NamedTuple, Generic[T]):
 
     def lookups(self, number: int, whole: Arrangement[T], most: int | None) -> list[Lookup[T]]:
         """Return the steps of an edge of a number."""
-        first = self.found_first
-
-        def last_edge(pack: Kernel) -> Kernel:
-            return lambda end, other, third: (pack(third, other) if first else pack(other, third), end)
-
-        finding = mapped(last_edge(_packed), last_edge(_packed_columns))
+        finding = mapped(_last_edge(_packed, self.found_first), _last_edge(_packed_columns, self.found_first))
         closing = mapped(lambda edge, end, _: (edge, end), lambda edge, end, _: (edge, end))
         return [Lookup(self.neighbours, finding, self.edge > number, most), Lookup(whole, closing, self.last > number)]
 

@@ -350,10 +350,9 @@ class Output(Generic[T, D]):
         return [] if self._port is None else list(self._port.elements)
 
     def _is_complete(self, time: T) -> bool:
-        return self._port is None or (not reaches(self._port.elements, time) and not self._waits(time))
-
-    def _waits(self, time: T) -> bool:
-        return self._arrived.has_due(lambda other: bool(other <= time))
+        return self._port is None or (
+            not reaches(self._port.elements, time) and not self._arrived.has_due(lambda other: bool(other <= time))
+        )
 
     def _check_remembered(self, time: T) -> None:
         if self._since is not None and not self._since <= time:

@@ -27,9 +27,6 @@ Rank: TypeAlias = tuple[Any, ...]
 
 V = TypeVar("V")
 
-_INDENTED: Final = 30
-"""Depth from which on lines of a text begin alike: a loop of many rounds would make it quadratic."""
-
 _PLUMBING: Final = frozenset({"concat", "feedback", "consolidate", "arrange_by_key", "arrange_by_self", "inspect_batch"})
 
 
@@ -60,8 +57,8 @@ class Derivation:
         parts = [(each.operator, each.at, each.record, each.round) for each in steps]
         return _restored, (parts, [[places[id(inner)] for inner in each.inputs] for each in steps])
 
-    def __str__(self) -> str:
-        return "\n".join("  " * min(depth, _INDENTED) + each.line for depth, each in self.lines())
+    def __str__(self) -> str:  # indented no further than this: the text of many rounds would be quadratic
+        return "\n".join("  " * min(depth, 30) + each.line for depth, each in self.lines())
 
     @property
     def line(self) -> str:

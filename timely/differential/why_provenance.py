@@ -182,9 +182,7 @@ def provenance_of(program: Program, nears: Iterable[Mapping[str, Rows]], row: Re
 
 
 def _counted(rows: Rows) -> Iterable[tuple[object, int]]:
-    if isinstance(rows, Mapping):
-        return rows.items()
-    return Counter(rows).items()
+    return (rows if isinstance(rows, Mapping) else Counter(rows)).items()
 
 
 class _Run:

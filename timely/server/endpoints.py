@@ -338,10 +338,8 @@ class Endpoints:
             table: [[row_object(definitions[table].columns, row), count] for row, count in rows.items()]
             for table, rows in provenance.inputs.items()
         }
-        steps = [
-            {"depth": depth, "operator": each.operator, "round": each.round, "text": each.line}
-            for depth, each in provenance.steps.lines()
-        ]
+        lines = provenance.steps.lines()
+        steps = [{"depth": depth, "operator": each.operator, "round": each.round, "text": each.line} for depth, each in lines]
         text = f"{provenance}\n\n{provenance.steps}"
         row = row_object(definitions[name].columns, provenance.row)
         return {"row": row, "inputs": inputs, "steps": steps, "text": text}, provenance

@@ -89,8 +89,7 @@ def with_loose(matches: Matches, count: int, columns_of: ColumnsOf) -> Matches:
 def _products(mine: Chunk[T], first: Array, other: Chunk[T], second: Array) -> Array:
     """Return the products of the differences of pairs; as objects, where they might not fit into 64 bits."""
     if mine.diffs is None or other.diffs is None:
-        diffs = mine.row_diffs()[first] if other.diffs is None else other.diffs[second]
-        return diffs
+        return mine.row_diffs()[first] if other.diffs is None else other.diffs[second]
     one, two = mine.diffs[first], other.diffs[second]
     return one * two if greatest_of(one) * greatest_of(two) < LARGE * LARGE else one.astype(object) * two
 

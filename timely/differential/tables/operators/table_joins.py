@@ -137,11 +137,6 @@ def unmatched(left: Relation, right: Relation, match: Match) -> Collection[Any, 
     return minus(left.collection, matched(left, right, match))
 
 
-def mirrored(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Collection[Any, Row]:
-    """Return the rows of ``right`` that match none of ``left``."""
-    return unmatched(right, left, match_of(right, left, conditions))
-
-
 def join(left: Relation, right: Relation, conditions: Sequence[Expr], how: str) -> Relation:
     """Return the join of two relations: ``how`` is inner, left, right or full."""
     match = match_of(left, right, conditions)
@@ -149,7 +144,8 @@ def join(left: Relation, right: Relation, conditions: Sequence[Expr], how: str) 
     if how in ("left", "full"):
         rows = rows.concat(padded(unmatched(left, right, match), [column.kind for column in right.columns], after=True))
     if how in ("right", "full"):
-        rows = rows.concat(padded(mirrored(left, right, conditions), [column.kind for column in left.columns], after=False))
+        others = unmatched(right, left, match_of(right, left, conditions))
+        rows = rows.concat(padded(others, [column.kind for column in left.columns], after=False))
     if how in ("left", "full"):
         right = right.optional()
     if how in ("right", "full"):
