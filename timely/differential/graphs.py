@@ -325,7 +325,6 @@ class _Third(NamedTuple, Generic[T]):
     found_first: bool
 
     def lookups(self, number: int, whole: Arrangement[T], most: int | None) -> list[Lookup[T]]:
-        """Return the steps of an edge of a number."""
         finding = mapped(_last_edge(_packed, self.found_first), _last_edge(_packed_columns, self.found_first))
         closing = mapped(lambda edge, end, _: (edge, end), lambda edge, end, _: (edge, end))
         return [Lookup(self.neighbours, finding, self.edge > number, most), Lookup(whole, closing, self.last > number)]

@@ -91,7 +91,6 @@ class SentRecords(Pusher[Any]):
         self._taken: dict[str, int] = {}
 
     def push(self, time: object, batch: Container, records: int) -> None:
-        """Take note of a container."""
         self._batches.append((time, batch))
 
     def rank(self, record: Record) -> Rank | None:

@@ -230,7 +230,6 @@ class _Search:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the program anew."""
         self._run = _Run(self._program, self._names, self._end)
         self._count = 0
         self._there: set[int] = set()

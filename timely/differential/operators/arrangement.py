@@ -148,7 +148,6 @@ class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
 
     @property
     def scope(self) -> ScopeBuilder[T]:
-        """The scope that it is in."""
         return self.stream.scope
 
     @property

@@ -91,15 +91,12 @@ class _HalfJoin(Generic[T]):
         self._cursor = arrangement.cursor(self._hold)
 
     def connect(self, changes: InputPort[T, Update], entries: InputPort[T, Update]) -> None:
-        """Take the ports."""
         self._ports = [changes, entries]
 
     def close(self) -> None:
-        """Let go of the trace."""
         self._cursor.close()
 
     def save(self) -> Iterator[tuple[T, Update]]:
-        """Return the changes that wait."""
         if self._current:
             raise StateError("a join is in the middle of its work, and a checkpoint cannot have half of it: let it rest before")
         for time in self._pending:

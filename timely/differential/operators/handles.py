@@ -333,7 +333,6 @@ class TraceSnapshot(Generic[T, K, V]):
         return self._reads.to_arrow(self._moment)
 
     def close(self) -> None:
-        """Let go of the trace."""
         self._handle.close()
 
     def __enter__(self) -> Self:

@@ -65,7 +65,6 @@ def emitted(
 
 
 def _send(results_by_time: Results[T], capability: Capability[T], output: OutputPort[T]) -> None:
-    """Send the results of each time, and clear them."""
     for bound, batches in results_by_time.items():
         if bound == capability.time:
             session = output.session(capability)
@@ -167,16 +166,13 @@ class _Join(Generic[T]):
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
     def connect(self, left: InputPort[T, Update], right: InputPort[T, Update]) -> None:
-        """Take the ports, whose frontiers hold the traces."""
         self._ports = [left, right]
 
     def close(self) -> None:
-        """Let go of both traces."""
         for cursor in self._cursors:
             cursor.close()
 
     def save(self) -> Iterator[Unjoined]:
-        """Return the updates that wait."""
         if self._current:
             raise StateError("a join is in the middle of its work, and a checkpoint cannot have half of it: let it rest before")
         for time in self._pending:

@@ -130,7 +130,6 @@ class ViewRows:
         return program
 
     def plan(self, view: str) -> QueryPlan:
-        """Return the plan of a view's query."""
         if view not in self._plans:
             self._plans[view] = planned(query_of(self.queries[view]), self.columns, self.functions).plan
         return self._plans[view]
@@ -163,7 +162,6 @@ class _Names:
     # -- texts -----------------------------------------------------------------------------------------------------
 
     def text(self, expression: Expr) -> str:
-        """Return an expression as it is written, or could be."""
         if isinstance(expression, Ref):
             made = self._made.get(expression.id, f"column {expression.id}")
             return made if isinstance(made, str) else self.text(made)
@@ -187,7 +185,6 @@ class _Names:
         return " and ".join(map(self.text, conditions)) or "any value"
 
     def step(self, chosen: Candidates) -> Derivation:
-        """Return how rows are made."""
         plan = chosen.plan
         if isinstance(plan, nodes.TableScan) and plan.table in self._views.queries:
             return self._views.steps(plan.table, chosen.rows)

@@ -153,7 +153,6 @@ class Chunk(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its columns."""
         columns = (self.keys, self.offsets, self.values, self.codes, self.diffs)
         return sum(column.nbytes for column in columns if column is not None)
 
@@ -246,12 +245,10 @@ class Chunk(Generic[T]):
 
     @property
     def first(self) -> int:
-        """The least key."""
         return int(self.keys[0])
 
     @property
     def last(self) -> int:
-        """The greatest key."""
         return int(self.keys[-1])
 
     def pieces(self, entries: int) -> Iterator[Chunk[T]]:

@@ -83,7 +83,6 @@ class Cursor(Generic[T]):
         trace.holds.add(self._outer_hold)
 
     def close(self) -> None:
-        """Let go of the trace."""
         self._trace.holds.release(self._outer_hold)
         self._trace.remove_cursor(self)
 

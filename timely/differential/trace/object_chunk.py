@@ -76,19 +76,16 @@ class ObjectChunk(Generic[K, T]):
 
     @property
     def numbers(self) -> list[int]:
-        """The hashes of the keys."""
         if self._numbers is None:
             self._numbers = list(map(hash, self.rows))
         return self._numbers
 
     @property
     def first(self) -> int:
-        """The least hash."""
         return self.numbers[0]
 
     @property
     def last(self) -> int:
-        """The greatest hash."""
         return self.numbers[-1]
 
     def pieces(self, entries: int) -> Iterator[ObjectChunk[K, T]]:

@@ -116,7 +116,6 @@ class Spine(Generic[C]):
         return (part for part in parts if len(part))
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return sum(map(len, self.visible()))
 
     def count_keys(self) -> int:
@@ -168,7 +167,6 @@ class Spine(Generic[C]):
         self._runs[place : place + len(merge.sources)] = [merged] if len(merged) else []
 
     def compact(self) -> None:
-        """Merge all runs."""
         self._merge = None
         if self._runs:
             self._complete(self._merge_of(list(self._runs)))

@@ -52,7 +52,6 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Chunk[T]) -> Columns:
-        """Return the entries of a chunk."""
         return cls(chunk.row_keys(), chunk.values, chunk.codes, chunk.diffs, chunk.times)
 
 

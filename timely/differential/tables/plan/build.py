@@ -97,7 +97,6 @@ class _Builder:
     loops_made: dict[int, list[Relation]] = attrs.Factory(dict)
 
     def build(self, plan: QueryPlan) -> Relation:
-        """Return the rows of a plan."""
         relation = self.made.get(id(plan))
         if relation is None:
             if self.around is not None and not self.reads_loop(plan):

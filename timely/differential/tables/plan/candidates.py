@@ -151,7 +151,6 @@ def _columns(refs: Sequence[Ref]) -> tuple[Column, ...]:
 
 
 def computed(plan: QueryPlan, tables: Mapping[str, Rows]) -> Rows:
-    """Return the rows of a plan over tables."""
     scans = {each.table: each.columns for each in plans_in(plan) if isinstance(each, TableScan) and each.table in tables}
     worker, arrived = Worker(), list[Update]()
     with worker.dataflow(int) as scope:

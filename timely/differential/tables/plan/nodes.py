@@ -289,7 +289,6 @@ class LoopRows(QueryPlan):
 
 
 def ids(plan: QueryPlan) -> set[int]:
-    """Return the numbers of the columns of a plan."""
     return {ref.id for ref in plan.columns}
 
 
