@@ -15,7 +15,7 @@ from tests.differential.random_queries import Queries
 from tests.differential.sql_epochs import SCHEMAS, edge, line, order
 from tests.server.client import Event, Events, ask
 from timely.differential import Explainer, why
-from timely.errors import ConfigurationError, OperatorError, SqlError, ViewError
+from timely.errors import ConfigurationError, SqlError, ViewError
 from timely.server import Limits, Query, Views, ViewServer
 
 
@@ -147,9 +147,8 @@ def test_a_row_that_is_not_there_and_programs_that_change_are_refused() -> None:
     explainer = Explainer(lambda words: words.map(len), {"words": ["to"]})
     with pytest.raises(ConfigurationError, match="no input word: there are words"):
         explainer.update({"word": [("be", 1)]})
-    with pytest.raises(ConfigurationError, match=r"fails over these rows: .*int.* has no len") as caught:
+    with pytest.raises(ConfigurationError, match=r"fails over these rows: .*int.* has no len"):
         explainer.update({"words": [(2, 1)]})
-    assert isinstance(caught.value.__cause__, OperatorError)
     builds = count(1)
 
     def changed(words: Any) -> Any:
