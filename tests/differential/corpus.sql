@@ -490,6 +490,7 @@ select n, sum(price::float), avg(fee::float), min(price::float + 0.1), max(fee::
 select price::float * n, count(*) from lines group by 1 order by price::float * n desc nulls last limit 7;
 select corr(amount * 1e100, id * 1e-140) > 0, round(corr(amount * 1e-100, id * 1e-100), 9), round(corr(amount, id), 9), round(regr_slope(amount, id), 9), round(regr_intercept(amount, id), 9), round(regr_r2(amount, id), 9) from orders;
 select n, regr_count(price, fee), regr_avgx(price, fee), regr_avgy(price, n), round(regr_sxx(price, fee), 6), round(regr_syy(price, n), 6), round(regr_sxy(price, fee), 6), round(corr(price, fee), 9) from lines group by n;
+select n, regr_avgx(price, f), regr_avgy(f, price), round(regr_avgy(price, f), 6), regr_sxx(price, f), round(regr_syy(price, f), 6), regr_intercept(price, f), regr_r2(price, f), regr_slope(price, f) from (select n, price, case when fee > 0 then 'inf'::double when fee is not null then 0.5 end as f from lines) group by n;
 select stddev(amount), variance(amount), var_pop(amount), var_samp(amount), stddev_pop(amount), stddev_samp(amount) from orders;
 select n, stddev(price), var_pop(fee), stddev_pop(price * 2), var_samp(distinct price) from lines group by n;
 -- SQLite: min and max stand for bool_and

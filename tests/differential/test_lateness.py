@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -30,7 +30,7 @@ EPOCHS = 9
 
 
 def late_by(minutes: int) -> pa.Schema:
-    return PLAIN.set(1, PLAIN.field(1).with_metadata({"lateness": f"{minutes} minutes"}))
+    return PLAIN.set(1, PLAIN.field(1).with_metadata({"timely.lateness": f"{minutes} minutes"}))
 
 
 def in_time(epochs: list[list[tuple[Any, int]]], lateness: int) -> tuple[list[list[tuple[Any, int]]], list[Any], Counter[Any]]:
@@ -208,6 +208,7 @@ def test_state_is_bounded_for_days(query: str) -> None:
     ("build", "error", "message"),
     [
         (lambda scope: dd.table(scope, PLAIN, lateness={"at": "1 hour"}), SchemaError, "names no column; there are who, ts, n"),
+        (lambda scope: dd.table(scope, PLAIN, lateness=cast(Any, "1 hour")), SchemaError, "is no dictionary"),
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": 5}), GraphError, "minutes"),
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": "1 month"}), GraphError, "months"),
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": "1 hour", "n": 3}), SchemaError, "one column has a lateness"),

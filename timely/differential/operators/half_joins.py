@@ -4,8 +4,8 @@ A join of ``n`` collections has one path for each. The changes of collection ``i
 of ``j`` at earlier times and, where ``j < i``, those at their own: so each combination counts once, at the bound of its times.
 Times of a loop are only partly ordered. There one is earlier than another by epochs first, and then by rounds.
 
-Invariant: an arrangement is read at a time once all that is earlier has come, and its history keeps apart what is earlier than
-the epoch at hand: it is held at the epoch before.
+Invariant: an arrangement is read at a time once all that is earlier has come. Its history is held at the epoch before the one at
+hand, so that it keeps apart what is earlier.
 """
 
 from __future__ import annotations

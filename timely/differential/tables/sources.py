@@ -204,6 +204,8 @@ def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: s
 
 def with_lateness(schema: pa.Schema, lateness: Mapping[str, Length], name: str) -> pa.Schema:
     """Return a schema that says how late rows come by its columns, which are never null then."""
+    if not isinstance(lateness, Mapping):
+        raise SchemaError(f"{name}: lateness={lateness!r} is no dictionary: write {{column: length}}")
     for column, length in lateness.items():
         place = schema.get_field_index(column)
         if place < 0:

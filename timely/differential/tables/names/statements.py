@@ -28,7 +28,7 @@ _FORMS: Final = (
     " `create source name (column type, ...) with (option = value, ...);`, `create sink name from view with (...);`"
 )
 
-LATENESS: Final = b"lateness"
+LATENESS: Final = b"timely.lateness"
 """Under which a field of a schema says how late rows come by its column."""
 
 _DROPPED: Final = (["view"], ["table"], ["source"], ["sink"])

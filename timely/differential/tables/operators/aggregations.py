@@ -242,6 +242,10 @@ def _sum_of_doubles(sums: Sequence[Any]) -> float:
     return float_of_parts(sums[1], sums[2])
 
 
+def _average_of_doubles(sums: Sequence[Any]) -> Any:
+    return canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None
+
+
 def _first_of(sums: Sequence[Any]) -> Any:
     return sums[0]
 
@@ -299,7 +303,7 @@ def _avg(call: Written) -> AggregateCall:
     scale = argument.kind.scale or 0
     form = Sums(2, _summand, lambda sums: _float(sums[1]) / sums[0] if sums[0] else None, _averages(scale), scale)
     if argument.kind in DOUBLES:
-        form = Sums(3, _summand_of_double, lambda sums: canonical_float(_sum_of_doubles(sums) / sums[0]) if sums[0] else None)
+        form = Sums(3, _summand_of_double, _average_of_doubles)
     return call.made(Kind.DOUBLE, form, [argument])
 
 
@@ -312,6 +316,14 @@ def _squares(entry: Any) -> tuple[Any, ...]:
         return 1, 0, 0, 1
     value = _exact(entry)
     return 1, value, value * value, 0
+
+
+def _squared_distances(sums: Sequence[Any]) -> Any:
+    """Return the sum of squares of the distances from the average; 0 of one number, as DuckDB has it."""
+    n = sums[0]
+    if n <= 1:
+        return 0.0 if n else None
+    return NAN if sums[3] else _float(Fraction(sums[2]) - Fraction(sums[1] * sums[1]) / n)
 
 
 def _spread(call: Written) -> AggregateCall:
@@ -330,10 +342,9 @@ def _spread(call: Written) -> AggregateCall:
 
 
 def _products(entry: Any) -> tuple[Any, ...]:
-    if not (_is_finite(entry[0]) and _is_finite(entry[1])):
-        return 1, 0, 0, 0, 0, 0, 1
-    y, x = _exact(entry[0]), _exact(entry[1])
-    return 1, y, x, y * x, x * x, y * y, 0
+    odd_y, odd_x = (not _is_finite(value) for value in entry)
+    y, x = 0 if odd_y else _exact(entry[0]), 0 if odd_x else _exact(entry[1])
+    return 1, y, x, y * x, x * x, y * y, int(odd_y), int(odd_x)
 
 
 def _pair(one: Function, other: Function) -> Function:
@@ -369,10 +380,6 @@ _OF_PAIRS: Final[dict[str, Callable[[_Pairs], Any]]] = {
     "covar_pop": lambda pairs: _float(pairs.yx / pairs.n),
     "covar_samp": lambda pairs: _float(pairs.yx / (pairs.n - 1)) if pairs.n > 1 else None,
     "corr": lambda pairs: canonical_float(math.copysign(_ratio(pairs.yx**2, pairs.xx * pairs.yy) ** 0.5, _float(pairs.yx))),
-    "regr_avgx": lambda pairs: _float(pairs.x),
-    "regr_avgy": lambda pairs: _float(pairs.y),
-    "regr_sxx": lambda pairs: _float(pairs.xx),
-    "regr_syy": lambda pairs: _float(pairs.yy),
     "regr_sxy": lambda pairs: _float(pairs.yx),
     "regr_slope": lambda pairs: _ratio(pairs.yx, pairs.xx),
     "regr_intercept": lambda pairs: _float(pairs.y - pairs.yx / pairs.xx * pairs.x) if pairs.xx else None,
@@ -386,9 +393,36 @@ def _of_pairs(call: Written) -> AggregateCall:
     result_of = _OF_PAIRS[call.name]
 
     def result(sums: Sequence[Any]) -> Any:
-        return None if not sums[0] else NAN if sums[6] else result_of(_Pairs.of(sums))
+        if sums[6] or sums[7]:
+            return _of_odd_pairs(call.name, sums)
+        return result_of(_Pairs.of(sums)) if sums[0] else None
 
-    return call.made(Kind.DOUBLE, Sums(7, _products, result), (y, x), entry=_pair)
+    return call.made(Kind.DOUBLE, Sums(8, _products, result), (y, x), entry=_pair)
+
+
+def _of_odd_pairs(name: str, sums: Sequence[Any]) -> float | None:
+    """Return what DuckDB has of pairs of which some are infinite, or no numbers."""
+    pairs = _Pairs.of(sums)
+    if name == "regr_intercept" or (name == "covar_samp" and pairs.n == 1):
+        return None
+    if name == "regr_r2" and (pairs.n == 1 or not (sums[7] or pairs.xx)):
+        return None
+    return 1.0 if name == "regr_r2" and not (sums[6] or pairs.yy) else NAN
+
+
+def _of_side(call: Written) -> AggregateCall:
+    """Return the average, or the sum of squares of distances from it, of one number of each pair without ``NULL``."""
+    place = "yx".index(call.name[-1])
+    form = Sums(4, _squares, _squared_distances)
+    if "avg" in call.name:
+        form = Sums(3, _summand_of_double, _average_of_doubles)
+
+    def entry(one: Function, other: Function) -> Function:
+        pair = _pair(one, other)
+        return lambda row: None if (values := pair(row)) is None else values[place]
+
+    inputs = [as_kind(call.number(number), Kind.DOUBLE) for number in (0, 1)]
+    return call.made(Kind.DOUBLE, form, inputs, entry=entry)
 
 
 def _pair_count(call: Written) -> AggregateCall:
@@ -545,6 +579,7 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
     **dict.fromkeys(("min", "max"), AggregateFunction(_extreme)),
     **dict.fromkeys(("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"), _SPREAD),
     **dict.fromkeys(_OF_PAIRS, _PAIRS),
+    **dict.fromkeys(("regr_avgx", "regr_avgy", "regr_sxx", "regr_syy"), attrs.evolve(_PAIRS, make=_of_side)),
     "regr_count": attrs.evolve(_PAIRS, make=_pair_count),
     **dict.fromkeys(("bool_and", "bool_or"), AggregateFunction(_quantifier)),
     **dict.fromkeys(("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"), _EXTREME_BY),

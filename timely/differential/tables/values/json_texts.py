@@ -1,7 +1,7 @@
 """Texts of JSON, as DuckDB reads and writes them; ``SqlError`` for those that are none.
 
-Read, an object is a tuple of pairs, since it may have a name twice, an array is a list, and a number that no whole number of 64
-bits or double is stays as it is written. DuckDB also reads ``[1,]`` and ``NaN``, which are no JSON: they are an error here.
+An object is read as a tuple of pairs, since it may have a name twice, and an array as a list. A number that fits neither 64 bits
+nor a double stays as it is written. DuckDB also reads ``[1,]`` and ``NaN``, which are no JSON: they are an error here.
 """
 
 from __future__ import annotations
