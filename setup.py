@@ -34,7 +34,6 @@ COMPILER = ["mypy>=2.4,<3", "attrs>=23.2"]  # attrs: the compiler reads the type
 # or is for columns alone stays as it is.
 ENGINE = [
     "timely/order.py",
-    "timely/progress/count_sink.py",
     "timely/progress/activation_queue.py",
     "timely/progress/antichain.py",
     "timely/progress/change_batch.py",
@@ -42,7 +41,6 @@ ENGINE = [
     "timely/progress/engine.py",
     "timely/progress/lattices.py",
     "timely/progress/minimal_heap.py",
-    "timely/progress/mutable_antichain.py",
     "timely/progress/refinements.py",
     "timely/progress/topology.py",
     "timely/progress/tracker.py",
@@ -59,7 +57,6 @@ ENGINE = [
     "timely/operators/notificator.py",
     "timely/operators/pending.py",
     "timely/worker/dataflows.py",
-    "timely/worker/timers.py",
     "timely/worker/worker.py",
     "timely/differential/trace/chunk.py",
     "timely/differential/trace/compaction_frontier.py",

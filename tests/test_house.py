@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_892, "lines of tests/": 81_249}
+NOT_MET = {"lines of timely/": 95_674, "lines of tests/": 81_249}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

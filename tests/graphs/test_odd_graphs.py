@@ -26,7 +26,7 @@ from timely.graphs import (
     strongly_connected_components,
     triangle_count,
 )
-from timely.graphs.delta_stepping import Distances
+from timely.graphs.distances import Distances
 from timely.graphs.structures.adjacency import Adjacency, _Unsorted
 from timely.graphs.structures.union_find import UnionFind
 

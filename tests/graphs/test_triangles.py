@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.graphs.oracles import corners
 from tests.graphs.running import answers, run, table_of
 from timely.graphs import triangle_count
-from timely.graphs.structures.edge_set import EdgeSet, packed
+from timely.graphs.triangles import EdgeSet, packed
 from timely.memory import Spool
 
 

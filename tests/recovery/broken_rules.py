@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from timely.recovery import history, ownership, recovery, takeover
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, run_of
+from timely.recovery import history, ownership, recovery
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, records, run_of
 
 BROKEN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
 Break = Callable[[pytest.MonkeyPatch], None]
-Ownership, Takeover = ownership.Ownership, takeover.Takeover
+Ownership, Takeover = ownership.Ownership, ownership.Takeover
 
 
 def broken(rule: str) -> Callable[[Break], Break]:
@@ -42,7 +42,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 def _(patch: pytest.MonkeyPatch) -> None:
     def write_fence(self: Any, start: str | None) -> Any:
         self._owner = owner = self._owner or Ownership.claim(self._store)
-        if ownership.records(owner.check()) != self._read_records():
+        if records(owner.check()) != self._read_records():
             return None
         owner.write(owner.run + FENCE, [Fence(owner.run, start).encode()])
         return owner, self._store.names()

@@ -12,7 +12,7 @@ import types
 import pytest
 
 import timely
-from timely.execution.allocator_tuning import keep_freed_memory
+from timely.memory.limits import keep_freed_memory
 
 resource = pytest.importorskip("resource", reason="counts page faults")
 

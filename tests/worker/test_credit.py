@@ -22,7 +22,7 @@ from timely.memory import MemoryBudget
 from timely.memory.paged_file import PagedFile
 from timely.monitor.memory import resident_memory
 from timely.worker.peer_pressure import PATIENCE, FlowControl
-from timely.worker.send_queue import SendQueue
+from timely.worker.process_link import SendQueue
 
 SIZE = 1000
 """Characters of a record."""

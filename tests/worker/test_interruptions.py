@@ -21,7 +21,7 @@ import timely
 from tests.worker.processes import exchanging, interrupted
 from tests.worker.test_execute import every, failing, over_three
 from timely.execution import lifeline
-from timely.execution.interruptions import DeferredSignals
+from timely.execution.processes import DeferredSignals
 
 
 def interrupt(record: int) -> None:

@@ -2,11 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from timely.dataflow.activator import Activator
-from timely.dataflow.allocator import Allocator
+from timely.dataflow.activator import Activator, Allocator
 from timely.dataflow.builder import OperatorBuilder, make
-from timely.dataflow.capability import Capability, InputCapability
-from timely.dataflow.capability_set import CapabilitySet
+from timely.dataflow.capability import Capability, CapabilitySet, InputCapability
 from timely.dataflow.containers.container import Container, records_of
 from timely.dataflow.containers.data_frames import frame_data, pandas_frame, polars_frame
 from timely.dataflow.containers.keys import Key, route, route_array, route_column
@@ -14,16 +12,15 @@ from timely.dataflow.containers.pickling import PlainPickles, pickled
 from timely.dataflow.containers.plain_data import unpickled_plain
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.first_rows import Preview, joined, preview
+from timely.dataflow.identity import operator_name
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.operator import Operator, why_not_run
-from timely.dataflow.operator_names import operator_name
-from timely.dataflow.origin import warn
+from timely.dataflow.origin import fold_tracebacks, warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope_builder import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
-from timely.dataflow.tracebacks import fold_tracebacks
 
 if TYPE_CHECKING:
     from timely.dataflow.containers.arrow_values import check_layout, check_moments

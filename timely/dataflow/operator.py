@@ -11,8 +11,7 @@ from typing import Any, Final, Never, TypeVar
 
 from typing_extensions import override
 
-from timely.dataflow.activator import Activator
-from timely.dataflow.allocator import Allocator
+from timely.dataflow.activator import Activator, Allocator
 from timely.dataflow.capability import Capability
 from timely.dataflow.identity import Identities
 from timely.dataflow.info import OperatorInfo

@@ -1,19 +1,21 @@
-"""Where in a program an operator was built: the innermost line that is not this library's own.
+"""The lines of a program among the library's own: where an operator was built, what is warned of, and what a traceback shows.
 
-It is a code object and a line number: one walk up the stack for each operator, and no text before somebody asks.
+The origin of an operator is a code object and a line number: one walk up the stack, and no text before somebody asks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
-from types import CodeType, FrameType
+from collections.abc import Iterator
+from types import CodeType, FrameType, TracebackType
 from typing import Final
 
 import attrs
 
-from timely.errors import TimelyWarning
+from timely.errors import OperatorError, TimelyError, TimelyWarning
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS: Final = _PACKAGE + "cli" + os.sep
@@ -87,3 +89,75 @@ def warn(message: str, place: Origin | None = None) -> None:
         warnings.warn(message, TimelyWarning, stacklevel=2)
     else:
         warnings.warn_explicit(message, TimelyWarning, place.file, place.line, registry=_SHOWN)
+
+
+_NOTE: Final = "(frames of timely are folded: TIMELY_TRACEBACK=full in the environment shows them)"
+
+
+def fold_tracebacks(error: BaseException) -> None:
+    """Remove the library's frames from the tracebacks of an error and its causes; an ``OperatorError`` gets a note of it.
+
+    An error that the library itself raises by mistake keeps its frames. Every public call that runs operators ends with
+    ``except Exception as error: fold_tracebacks(error); raise``. That ``raise`` does not add its own frame again.
+
+    >>> import timely, traceback
+    >>> try:
+    ...     timely.example(lambda scope: scope.to_stream([0]).map(lambda x: 1 // x))
+    ... except timely.OperatorError as error:
+    ...     [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)], "folded" in error.__notes__[0]
+    (['<lambda>'], True)
+    """
+    if os.environ.get("TIMELY_TRACEBACK") == "full":
+        return
+    folded = False
+    for each in _chain(error):
+        trace = each.__traceback__
+        frames = list(_frames(trace))
+        if not frames or (not isinstance(each, TimelyError) and _is_library(frames[-1])):
+            continue
+        outside = _without_library(frames)
+        if len(outside) == len(frames):
+            continue
+        trace = None
+        for frame in reversed(outside):
+            frame.tb_next = trace
+            trace = frame
+        each.__traceback__ = trace
+        folded = True
+    if folded and isinstance(error, OperatorError) and _NOTE not in getattr(error, "__notes__", ()):
+        error.add_note(_NOTE)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that Python would print before it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting += [each.__cause__, None if each.__suppress_context__ else each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _without_library(frames: list[TracebackType]) -> list[TracebackType]:
+    outside: list[TracebackType] = []
+    inside = False
+    for frame in frames:
+        inside = _is_library(frame) or (inside and frame.tb_frame.f_code.co_filename == contextlib.__file__)
+        if not inside:
+            outside.append(frame)
+    return outside
+
+
+def _is_library(trace: TracebackType) -> bool:
+    return is_ours(trace.tb_frame.f_code.co_filename)

@@ -15,12 +15,11 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec
 import attrs
 from typing_extensions import TypeVar
 
-from timely.dataflow.allocator import Allocator
+from timely.dataflow.activator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.identity import Identities
 from timely.dataflow.method_bases import ScopeBase, StreamBase
-from timely.dataflow.origin import Origin
-from timely.dataflow.tracebacks import fold_tracebacks
+from timely.dataflow.origin import Origin, fold_tracebacks
 from timely.errors import GraphError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import ProgressExchange, Source, Target

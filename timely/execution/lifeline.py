@@ -7,19 +7,42 @@ of the thread that forked.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from timely.execution.computations import PAUSE
+from timely.dataflow import Operator
+from timely.monitor.local_workers import LocalWorkers, Member
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 GRACE: Final = 10.0
 """Seconds that a process has for its clean-up after the run is over."""
+
+PAUSE: Final = 0.3
+"""Seconds in which an operator may end by itself."""
+
+
+def interrupt_operators(local: LocalWorkers) -> None:
+    """Raise ``KeyboardInterrupt`` in each thread of another worker of this process whose operator computes, once.
+
+    No message reaches these. A call that is not Python's has to return first.
+    """
+    with contextlib.suppress(ImportError):  # some Pythons are built without it
+        import ctypes
+
+        for member in tuple(local.members):
+            if member.thread not in (None, threading.get_ident()) and _computes(member):
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(member.thread), ctypes.py_object(KeyboardInterrupt))
+
+
+def _computes(member: Member) -> bool:
+    children = (child.scope for scope in member.worker.scopes for nested in scope.scopes for child in nested.children)
+    return any(isinstance(scope, Operator) and scope.running for scope in children)
 
 
 class Lifeline:

@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
@@ -16,21 +17,20 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import current_process, get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final, Literal
+from types import FrameType
+from typing import Any, Final, Literal, Self
 
 import attrs
 
 from timely.dataflow.containers.container import prepare_to_partition
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, WorkerError, brief, error_text
-from timely.execution.allocator_tuning import keep_freed_memory, load_ctypes
-from timely.execution.computations import interrupt_operators
 from timely.execution.failure import Failure
-from timely.execution.interruptions import DeferredSignals
-from timely.execution.lifeline import GRACE, Lifeline, follow
+from timely.execution.lifeline import GRACE, Lifeline, follow, interrupt_operators
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, enough_files, run_threads
 from timely.memory import MemoryBudget
+from timely.memory.limits import keep_freed_memory
 from timely.monitor.local_workers import ENDED, PING, ControlChannel, LocalWorkers, ask, control_channels
 from timely.monitor.terminal import RelayedLine, erase, relayed_line
 from timely.monitor.watch_settings import WatchSettings
@@ -49,6 +49,52 @@ _UNGUARDED: Final = (
     "start_method='spawn' imports the main script again in each process: let it be a file that calls execute under"
     " if __name__ == '__main__':"
 )
+
+
+class DeferredSignals:
+    """Replaces the signal handlers while it is entered, or until ``restore`` in a fork; only in the main thread, where they run.
+
+    Interruptions that come while a process forks are raised after it: Python swallows what a handler raises inside its fork
+    hooks, and skips the rest of them, so that locks would be held forever.
+
+    >>> received = []
+    >>> usual = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    >>> with DeferredSignals():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     during = list(received)
+    >>> _ = signal.signal(signal.SIGINT, usual)
+    >>> during, [signal.Signals(number).name for number in received]
+    ([], ['SIGINT'])
+    """
+
+    __slots__ = ("_came", "_handlers")
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Any] = {}
+        self._came: list[tuple[int, int]] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in signal.valid_signals():
+                if callable(handler := signal.getsignal(number)):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        """Restore the handlers, and raise each signal again that came to this process meanwhile."""
+        with contextlib.ExitStack() as stack:  # all of them, even if one raises
+            while self._handlers:
+                number, handler = self._handlers.popitem()
+                signal.signal(number, handler)
+                if (os.getpid(), number) in self._came:
+                    stack.callback(signal.raise_signal, number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.append((os.getpid(), number))
 
 
 @attrs.define(eq=False)
@@ -107,7 +153,8 @@ def run_processes(
             f" use threads (workers={workers * processes}), or a concurrent.futures.ProcessPoolExecutor, whose processes may"
         )
     carried = program if method == "fork" else _pickled(program)
-    load_ctypes()
+    with contextlib.suppress(ImportError):
+        import ctypes  # noqa: F401  takes milliseconds, and every child needs it
     prepare_to_partition()
     connections = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     children: list[Any] = []

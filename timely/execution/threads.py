@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from timely.dataflow import fold_tracebacks
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, file_error_text, out_of_files
-from timely.execution.computations import PAUSE, interrupt_operators
-from timely.execution.lifeline import GRACE
+from timely.execution.lifeline import GRACE, PAUSE, interrupt_operators
 from timely.monitor.local_workers import LocalWorkers
 from timely.progress import ProgressGroups
 from timely.worker.internals import abort, finish

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ClassVar, Final, Self, cast
 
+from timely.errors import ConfigurationError
 from timely.memory.limits import address_space_left, bytes_of, memory_limit, save_address_space, size_text
-from timely.memory.temporary import check_directory
 
 _WORK: Final = 64 << 20
 """Bytes of a process's memory for the blocks that operators work on."""
@@ -201,6 +201,20 @@ class MemoryBudget:
             with self._lock:
                 self._used -= size
                 self._on_disk -= on_disk
+
+
+def check_directory(directory: str | os.PathLike[str] | None) -> str:
+    """Return where temporary files go: ``directory``, else the first of Spark's local ones, else the system's.
+
+    ``ConfigurationError`` if nothing can be written there.
+    """
+    import tempfile  # takes long to load
+
+    where = os.fspath(directory) if directory is not None else (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0]
+    where = where or tempfile.gettempdir()
+    if not (os.path.isdir(where) and os.access(where, os.W_OK)):
+        raise ConfigurationError(f"{where!r} is no directory that can be written to: give one for temporary files as directory=")
+    return where
 
 
 def _budget(limit: int | None, directory: str | None, in_flight: int, total: float | None) -> MemoryBudget:

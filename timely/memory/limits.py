@@ -15,6 +15,11 @@ _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _UNLIMITED: Final = 1 << 60
 """A limit from here on is none: version 1 of control groups writes the largest number of pages."""
 
+KEPT: Final = 1 << 26
+"""Bytes of freed memory at the end of each thread's heap that a process of workers keeps."""
+
+_LARGEST: Final = 1 << 25
+"""Bytes up to which memory then comes from the heap: the maximum."""
 
 _MAPPED: Final = 256 << 20
 """Bytes of an address space for memory that is freed, but stays mapped: pieces between others, and caches of allocators."""
@@ -80,14 +85,23 @@ def save_address_space() -> None:
     _call_allocator("mallopt", -8, 1)  # M_ARENA_MAX
 
 
-def _call_allocator(function: str, *arguments: int) -> None:
-    """Call a function of the GNU C library, where that is there."""
+def keep_freed_memory() -> bool:
+    """Keep up to ``KEPT`` bytes of freed memory for each thread, for the next batch; return whether the C library can.
+
+    It returns large pieces to the system else, which clears them page by page at the next need. The setting is for all of a
+    process, and final: for processes of our own only.
+    """
+    return _call_allocator("mallopt", -1, KEPT) and _call_allocator("mallopt", -3, _LARGEST)  # M_TRIM_, M_MMAP_THRESHOLD
+
+
+def _call_allocator(function: str, *arguments: int) -> bool:
+    """Call a function of the GNU C library; return whether that is there, and it succeeds."""
     try:
         import ctypes  # some Pythons are built without it
 
-        getattr(ctypes.CDLL(None), function)(*arguments)
+        return bool(getattr(ctypes.CDLL(None), function)(*arguments))
     except (AttributeError, ImportError, OSError, TypeError):
-        pass  # not the GNU C library
+        return False  # not the GNU C library
 
 
 def address_space_left() -> int | None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from io import FileIO
 from typing import Any, Final, NamedTuple
 
+from timely.errors import SpillError
 from timely.memory.budget import MemoryBudget
-from timely.memory.temporary import blamed, temporary_file
+from timely.memory.limits import size_text
 
 SEGMENT: Final = 1 << 28
 """Bytes after which a queue begins a new file, so that disk is freed while other pages wait."""
@@ -139,3 +142,30 @@ class PageQueue:
     def _close(self, file: PagedFile) -> None:
         del self._pages[file]
         file.close()
+
+
+def temporary_file(directory: str | None) -> FileIO:
+    """Return a new file for reading and writing that has no name, so that it ends with the process.
+
+    It is unbuffered: a buffer would retry later what could not be written.
+    """
+    import tempfile
+
+    return tempfile.TemporaryFile(buffering=0, dir=directory)
+
+
+@contextlib.contextmanager
+def blamed(directory: str, size: int) -> Iterator[None]:
+    """Raise ``SpillError`` for an ``OSError``, with the directory, the bytes and what to set."""
+    try:
+        yield
+    except OSError as error:
+        left = ""
+        with contextlib.suppress(OSError, AttributeError):
+            disk = os.statvfs(directory)
+            left = f", where {size_text(disk.f_bavail * disk.f_frsize)} are free"
+        raise SpillError(
+            f"{size_text(size)} cannot go to a temporary file in {directory!r}{left}: {error}. Give a directory with more room"
+            " (directory= of timely.memory.MemoryBudget, TMPDIR in the environment, spark.local.dir on Spark), more memory=, or"
+            " more workers"
+        ) from error

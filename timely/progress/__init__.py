@@ -7,21 +7,18 @@ which may still appear. Import the names from this package, not from its modules
 from timely.order import Product
 from timely.progress.activation_queue import ActivationQueue
 from timely.progress.aggregation import PROGRESS_MODES, GroupBatch, GroupMark, ProgressAggregator, ProgressGroups, ProgressMode
-from timely.progress.antichain import Antichain
-from timely.progress.change_batch import ChangeBatch
-from timely.progress.count_sink import CountSink
+from timely.progress.antichain import Antichain, MutableAntichain
+from timely.progress.change_batch import ChangeBatch, CountSink
 from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.exchange import ProgressBatch, ProgressExchange
-from timely.progress.graph import GraphBuilder
+from timely.progress.graph import GraphBuilder, SummaryRow, connected
 from timely.progress.graph_theory import strongly_connected
 from timely.progress.lattices import Lattice, lattice
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.minimal_heap import MinimalHeap
-from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.refinements import Refinement, refinement
-from timely.progress.summary_row import SummaryRow, connected
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unchanged, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 

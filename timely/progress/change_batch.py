@@ -1,18 +1,23 @@
-"""Change batches: sums of changes of counts.
-
-A batch maps times or pointstamps to changes. It is always consolidated: each key once, none with the change 0.
-"""
+"""Changes of the counts of times or pointstamps: a batch sums them up, a sink takes them one by one."""
 
 from __future__ import annotations
 
+import operator
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, SupportsIndex, TypeVar
+
+from timely.errors import ProgressError
+from timely.native import mypyc_attr
+from timely.order import PartialOrder
 
 K = TypeVar("K", bound=Hashable)
 
 
 class ChangeBatch(Generic[K]):
-    """A consolidated collection of ``(key, change)`` (Naiad section 3.3), in the order in which the keys came.
+    """A collection of ``(key, change)`` (Naiad section 3.3), in the order in which the keys came.
+
+    It is always consolidated: each key once, none with the change 0.
 
     ``counts`` has the changes by key. Engines read and drain it in place, since a method call costs as much as the
     change; its writers keep it free of zeros.
@@ -87,3 +92,34 @@ class ChangeBatch(Generic[K]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.counts.items())!r})"
+
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CountSink(ABC, Generic[T]):
+    """Takes changes of the counts of pointstamps, one by one: a tracker, or something in front of one.
+
+    Nothing is derived from a change on entry, so several changes are one statement until somebody propagates.
+
+    >>> class Printed(CountSink):
+    ...     def update_at(self, index, time, diff):
+    ...         print(f"{diff:+} at location {index}, time {time}")
+    >>> Printed().update_at(3, 0, -1)
+    -1 at location 3, time 0
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        """Add ``diff`` to the count of ``time`` at the location with this number, unchecked."""
+
+
+def whole_number(diff: SupportsIndex) -> int:
+    """Return ``diff`` as an ``int``; ``ProgressError`` for what is no whole number. For changes by hand only."""
+    try:
+        return operator.index(diff)
+    except TypeError:
+        raise ProgressError(f"a count changes by a whole number, as in +1 and -1, not by {diff!r}").caused_by(None)

@@ -6,7 +6,7 @@ Whatever has been accepted is well formed: every end of an edge exists, every in
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from timely.errors import CycleError, GraphError, TimestampError, brief
@@ -17,12 +17,79 @@ from timely.progress.cycles import find_stuck_cycle, out_of_order
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.engine import make_tracker
 from timely.progress.location import Location, Source, Target
-from timely.progress.summary_row import SummaryRow
 from timely.progress.timestamp import PathSummary, lacking
 from timely.progress.topology import Topology, Ways
 from timely.progress.tracker import Tracker
 
 T = TypeVar("T", bound=PartialOrder)
+
+
+class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
+    """How one input of a node leads to its outputs, where these are very many and few are connected.
+
+    A sequence of ``width`` antichains: those of ``entries``, and empty ones elsewhere. ``GraphError`` for an entry outside.
+
+    >>> from timely.progress import Step
+    >>> row = SummaryRow(3, {1: Antichain([Step(0)])})
+    >>> list(row), row == [Antichain(), Antichain([Step(0)]), Antichain()]
+    ([Antichain([]), Antichain([Step(0)]), Antichain([])], True)
+    """
+
+    __slots__ = ("_entries", "_width")
+
+    def __init__(self, width: int, entries: Mapping[int, Antichain[PathSummary[T]]]) -> None:
+        for place in entries:
+            if not 0 <= place < width:
+                raise GraphError(f"a SummaryRow of {width} has no place {place!r}: they are counted from 0")
+        self._width = width
+        self._entries = entries
+
+    def connected(self) -> Iterable[tuple[int, Antichain[PathSummary[T]]]]:
+        """Return the places that are not empty, with their antichains."""
+        return [(place, antichain) for place, antichain in self._entries.items() if antichain]
+
+    @overload
+    def __getitem__(self, place: int) -> Antichain[PathSummary[T]]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Antichain[PathSummary[T]]]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        places = range(self._width)[place]  # counts from the end, and complains, as a list does
+        return self._at(places) if isinstance(places, int) else [self._at(each) for each in places]
+
+    def _at(self, place: int) -> Antichain[PathSummary[T]]:
+        summaries = self._entries.get(place)
+        return Antichain() if summaries is None else summaries
+
+    def __len__(self) -> int:
+        return self._width
+
+    def __iter__(self) -> Iterator[Antichain[PathSummary[T]]]:
+        return (self._at(place) for place in range(self._width))
+
+    def __eq__(self, other: object, /) -> bool:
+        if isinstance(other, SummaryRow):
+            return len(self) == len(other) and dict(self.connected()) == dict(other.connected())
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SummaryRow({self._width}, {self._entries!r})"
+
+
+def connected(row: Sequence[Antichain[PathSummary[T]]]) -> Iterable[tuple[int, Antichain[PathSummary[T]]]]:
+    """Return the places of any row that are not empty, with their antichains; a ``SummaryRow`` costs time for these only.
+
+    >>> from timely.progress import Step
+    >>> dict(connected([Antichain(), Antichain([Step(0)])]))
+    {1: Antichain([Step(0)])}
+    """
+    if isinstance(row, SummaryRow):
+        return row.connected()
+    return [(place, antichain) for place, antichain in enumerate(row) if len(antichain)]
+
 
 NodeSummaries: TypeAlias = Sequence[Sequence[Antichain[Any]]] | Mapping[int, Mapping[int, Antichain[Any]]]
 """``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected. A mapping and rows of

@@ -18,8 +18,8 @@ from timely.errors import GraphError
 from timely.order import PartialOrder
 from timely.progress.activation_queue import ActivationQueue
 from timely.progress.antichain import Antichain
+from timely.progress.change_batch import CountSink, whole_number
 from timely.progress.compiler import NOWHERE, Plan
-from timely.progress.count_sink import CountSink, whole_number
 from timely.progress.location import Location, Target
 from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology, find_paths

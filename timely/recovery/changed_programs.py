@@ -14,9 +14,8 @@ import attrs
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, brief
-from timely.recovery.comparison import UNNAMED, Comparison, called
 from timely.recovery.in_flight import children
-from timely.recovery.relations import KEPT, Relations
+from timely.recovery.relations import KEPT, UNNAMED, Comparison, Relations, called
 from timely.scopes import Subgraph
 
 Refusal = Callable[[str], Exception]

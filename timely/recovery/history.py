@@ -13,8 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from timely.errors import ChangedDataflowError, CheckpointError, error_text, file_error_text
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, FileInfo, Manifest, run_of
-from timely.recovery.ownership import records
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, FileInfo, Manifest, records, run_of
 from timely.recovery.state_file import MALFORMED, StateFile
 from timely.recovery.store import Store, is_lost
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_names import without_functions
+from timely.dataflow.identity import without_functions
 from timely.dataflow.operator_state import Piece
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.manifest import Layer

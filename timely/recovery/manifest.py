@@ -11,6 +11,7 @@ import base64
 import json
 import pickle
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -63,6 +64,20 @@ def run_of(name: str) -> str | None:
 def generation_of(run: str) -> int:
     """Return the generation in the name of a run or file."""
     return int(run.split("-")[0])
+
+
+def marks(names: Iterable[str]) -> list[str]:
+    """Return the names that show that their run has claimed a store.
+
+    >>> marks(["00000001-0123abcd.claim", "00000001-0123abcd-00000000-00000.state", "notes.claim"])
+    ['00000001-0123abcd.claim']
+    """
+    return [name for name in names if name.endswith((CLAIM, FENCE, MANIFEST)) and run_of(name) is not None]
+
+
+def records(names: Iterable[str]) -> set[str]:
+    """Return the names of records: what says where the next run starts from."""
+    return {name for name in marks(names) if not name.endswith(CLAIM)}
 
 
 @attrs.frozen

@@ -32,17 +32,15 @@ from timely.errors import (
     out_of_files,
 )
 from timely.recovery.changed_programs import Change
-from timely.recovery.comparison import Comparison
 from timely.recovery.history import StateFiles, collect_garbage, damage_of, retained
 from timely.recovery.in_flight import MessagesInFlight
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, generation_of, state_name
-from timely.recovery.ownership import Ownership
+from timely.recovery.ownership import Ownership, Takeover, end_line
 from timely.recovery.quiesce import check_time, pause, quiesce
-from timely.recovery.relations import KEPT
+from timely.recovery.relations import KEPT, Comparison
 from timely.recovery.state_file import Key, Known, StateWriter
 from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState, WorkerState
 from timely.recovery.store import Store, open_store
-from timely.recovery.takeover import Takeover, end_line
 from timely.worker import Worker, internals
 from timely.worker.gc_control import collector_paused
 

@@ -13,16 +13,14 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow import ScopeBuilder, warn
-from timely.dataflow.identity import name_within
-from timely.dataflow.operator_names import without_functions
+from timely.dataflow.identity import name_within, without_functions
 from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError, brief
 from timely.recovery.changed_programs import Change, check_migration
-from timely.recovery.comparison import UNNAMED, Comparison, called, compare, reading
 from timely.recovery.history import StateFiles
 from timely.recovery.in_flight import MessagesInFlight, check_scopes, children, messages_key, restore_messages
 from timely.recovery.manifest import Layer, Manifest, state_name
-from timely.recovery.relations import Relations, name_of, relations_of
+from timely.recovery.relations import UNNAMED, Comparison, Relations, called, compare, name_of, reading, relations_of
 from timely.recovery.state_file import Key, StateFile
 
 LAYERS: Final = 16

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink, Tracker
-from timely.scopes.boundary import FIRST_INSIDE
+from timely.scopes.scope import FIRST_INSIDE
 
 T = TypeVar("T", bound=PartialOrder)
 TO = TypeVar("TO", bound=PartialOrder)

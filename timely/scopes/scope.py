@@ -7,11 +7,13 @@ three lists of one pull are one atomic statement, and nothing splits it. Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import attrs
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
-from timely.progress import Antichain, ChangeBatch, PathSummary
+from timely.progress import Antichain, ChangeBatch, PathSummary, Source, Target
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -111,3 +113,37 @@ def _has(length: int, value: Any) -> bool:
         return len(value) == length and not isinstance(value, Mapping)
     except TypeError:
         return False
+
+
+INGRESS: Final = -1
+"""The node whose outputs are the scope's inputs, as seen from inside."""
+
+EGRESS: Final = -2
+"""The node whose inputs are the scope's outputs, as seen from inside."""
+
+FIRST_INSIDE: Final = 0
+"""Locations inside are numbered from here on, as in the tracker. An output or an input of the scope has a number below: counts
+that cross the boundary carry it, between workers too."""
+
+
+def output_number(port: int) -> int:
+    return ~port
+
+
+def output_port(number: int) -> int:
+    """Return the output of the scope that has this number; from ``outputs`` on it is input ``output_port(number) - outputs``."""
+    return ~number
+
+
+def input_number(outputs: int, port: int) -> int:
+    """Return the number of an input of a scope with so many outputs."""
+    return ~(outputs + port)
+
+
+@attrs.frozen
+class Edge:
+    """One edge of a scope's graph; ``local`` if its messages never leave the worker."""
+
+    source: Source
+    target: Target
+    local: bool

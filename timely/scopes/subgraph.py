@@ -25,9 +25,19 @@ from timely.progress import (
     refinement,
     time_domain,
 )
-from timely.scopes.boundary import FIRST_INSIDE, INGRESS, Edge, input_number, output_port
 from timely.scopes.count_sinks import Broadcast, DeferredCounts, FrontierProjection, Projection, Recorder, TracedSink
-from timely.scopes.scope import Scope, Summaries, is_patient, is_shared, observed_inputs
+from timely.scopes.scope import (
+    FIRST_INSIDE,
+    INGRESS,
+    Edge,
+    Scope,
+    Summaries,
+    input_number,
+    is_patient,
+    is_shared,
+    observed_inputs,
+    output_port,
+)
 from timely.scopes.trusted import Runnable, TracedRun, TrustedScope
 
 TO = TypeVar("TO", bound=PartialOrder)

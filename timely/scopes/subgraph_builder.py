@@ -23,11 +23,19 @@ from timely.progress import (
     connected,
     strictly_advances,
 )
-from timely.scopes.boundary import EGRESS, INGRESS, Edge, output_number
 from timely.scopes.count_sinks import CountProjection, Exits, FrontierProjection, Projection
-from timely.scopes.external_summary import ExternalSummaries
-from timely.scopes.round_trip import RoundTripSummary
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
+from timely.scopes.external_summary import ExternalSummaries, RoundTripSummary
+from timely.scopes.scope import (
+    EGRESS,
+    INGRESS,
+    Counts,
+    Edge,
+    Scope,
+    Summaries,
+    check_internal_summary,
+    observed_inputs,
+    output_number,
+)
 from timely.scopes.subgraph import Child, Subgraph
 from timely.scopes.trusted import TrustedScope
 from timely.scopes.validating import ValidatingScope

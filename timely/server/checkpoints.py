@@ -14,12 +14,11 @@ import attrs
 from timely.errors import CheckpointError
 from timely.recovery.history import StateFiles, collect_garbage, damage_of, retained
 from timely.recovery.manifest import MANIFEST, FileInfo, Layer, Manifest, checkpoint_name, state_name
-from timely.recovery.ownership import Ownership
+from timely.recovery.ownership import Ownership, Takeover
 from timely.recovery.relations import Relations
 from timely.recovery.state_file import Key, StateWriter
 from timely.recovery.state_registry import WorkerState, outgrown
 from timely.recovery.store import Store
-from timely.recovery.takeover import Takeover
 
 VERSION: Final = "timely serve"
 """The version of the manifests, so that no other program takes them for its own."""

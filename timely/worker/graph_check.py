@@ -1,4 +1,4 @@
-"""``GraphCheck``: do all workers build the same dataflows? A pure state machine.
+"""What is checked of dataflows: that all workers build the same ones, and that each has a visible effect.
 
 Messages name operators and channels by number, so workers that built different graphs would misread each other. Invariant: the
 description of a dataflow is kept until every peer's was compared with it.
@@ -6,11 +6,12 @@ description of a dataflow is kept until every peer's was compared with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import Operator, ScopeBuilder, warn
 from timely.errors import GraphError
+from timely.scopes import Subgraph
 
 Description: TypeAlias = tuple[bytes, tuple[str, ...]]
 """A digest of a dataflow, and its first lines, for the error."""
@@ -49,7 +50,7 @@ def describe_with_names(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
 
 
 class GraphCheck:
-    """The dataflows that one worker and its peers have built; ``known`` are the numbers of this worker's."""
+    """The dataflows that one worker and its peers have built; ``known`` are this worker's numbers. A pure state machine."""
 
     __slots__ = ("_ended", "_index", "_open", "_peers", "known")
 
@@ -97,3 +98,52 @@ class GraphCheck:
                     f"worker {peer} has ended without building dataflow {number} ({name!r}), which worker {self._index}"
                     " waits for; every worker must build the same dataflows in the same order"
                 )
+
+
+_EFFECTS: Final = "inspect"
+"""The prefix of the names of operators with side effects."""
+
+
+def warn_of_no_way_out(scope: ScopeBuilder[Any]) -> None:
+    """Warn of each nested scope that streams enter but none leaves, and in which nothing captures or probes."""
+    for subgraph in scope.scopes[1:]:
+        if subgraph.inputs and not subgraph.outputs:
+            _warn_of(subgraph)
+
+
+def _warn_of(subgraph: Subgraph[Any, Any]) -> None:
+    dangling: list[Operator[Any]] = []
+    for child in subgraph.children:
+        operator = child.scope
+        if not isinstance(operator, Operator) or not operator.outputs or operator.name.startswith(_EFFECTS):
+            return
+        if any(not port.tee for port in operator.output_ports):
+            dangling.append(operator)
+    if dangling:
+        last = dangling[-1]
+        warn(
+            f"nothing leaves scope {subgraph.path}, and nothing in it captures or probes what {last.name!r} sends: call leave()"
+            " on that stream",
+            last.info.origin,
+        )
+
+
+def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> None:
+    """Warn of each source that sends the same records here and on another worker."""
+    for path, (sketch, place) in scope.given.items():
+        if theirs.get(path) == sketch:
+            warn(
+                f"each of the {scope.allocator.peers} workers sends the same to {path} ({sketch}), so that every record comes"
+                f" {scope.allocator.peers} times: give on=0 to have worker 0 send alone, or on='each' if that is meant",
+                place,
+            )
+
+
+def warn_of_never_run(scope: ScopeBuilder[Any]) -> None:
+    """Warn of a dataflow with operators that read, none of which has ever run."""
+    operators = [child.scope for subgraph in scope.scopes for child in subgraph.children if isinstance(child.scope, Operator)]
+    if not scope.has_run and any(operator.inputs for operator in operators):
+        warn(
+            f"dataflow {scope.name!r} was built and never run: call worker.run(), or step the worker, before it is closed",
+            operators[0].info.origin,
+        )

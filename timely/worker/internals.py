@@ -9,8 +9,8 @@ from typing import Any
 
 from timely.dataflow import ScopeBuilder, SyncActivator
 from timely.dataflow.operator_state import StateRegistry
+from timely.worker.dataflows import Timers
 from timely.worker.explanation_data import Explanation, Place
-from timely.worker.timers import Timers
 from timely.worker.tracer import Tracer
 from timely.worker.worker import _EXPLAINERS, Worker
 

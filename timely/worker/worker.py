@@ -35,16 +35,14 @@ from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
-from timely.worker.build_warnings import warn_of_never_run, warn_of_no_way_out, warn_of_the_same
-from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
+from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations, Timers
 from timely.worker.explanation_data import Explanation, Place
 from timely.worker.gc_control import collector_paused, find_garbage, times_frozen
-from timely.worker.graph_check import GraphCheck, describe_with_names
+from timely.worker.graph_check import GraphCheck, describe_with_names, warn_of_never_run, warn_of_no_way_out, warn_of_the_same
 from timely.worker.memory_accounts import accounts_of
 from timely.worker.peer_pressure import PATIENCE, FlowControl
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
-from timely.worker.timers import Timers
 from timely.worker.tracer import Tracer
 from timely.worker.transports import LocalTransport, Transport
 from timely.worker.worker_messages import (

@@ -23,8 +23,8 @@ import attrs
 from timely.errors import CheckpointError, OperatorError, SchemaError, file_error_text
 from timely.recovery import Store
 from timely.recovery.history import garbage
-from timely.recovery.manifest import MANIFEST, checkpoint_name
-from timely.recovery.ownership import FencedError, Ownership, chance, records
+from timely.recovery.manifest import MANIFEST, checkpoint_name, records
+from timely.recovery.ownership import FencedError, Ownership, chance
 
 
 @attrs.frozen
