@@ -190,7 +190,7 @@ def test_mermaid_styles_the_links_that_lead_back_and_no_others() -> None:
 
 def test_the_page_of_a_picture_needs_no_other_file(tmp_path: Path) -> None:
     page = picture(build(1)).html()
-    assert "new Drawing" in page and "--accent" in page
+    assert "showPicture({" in page and "--accent" in page
     assert "src=" not in page and "@import" not in page and "https:" not in page
 
 

@@ -208,7 +208,7 @@ def test_of_a_dataflow_without_end_what_took_longest_is_reported(monkeypatch: py
     reporter.tally.operators["/df/map#7"].seconds = 100.0
     report = reporter.report()
     [dataflow] = ReportAggregator().state([[report]])[0]["dataflows"]
-    assert report["dataflows"][0]["shape"] is None and dataflow["svg"] is None
+    assert report["dataflows"][0]["shape"] is None and dataflow["drawings"] is None
     assert len(dataflow["operators"]) == 5
     assert dataflow["operators"][0]["path"] == "/df/map#7"
     numbers.close()

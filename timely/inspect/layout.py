@@ -34,10 +34,7 @@ _FAR: Final = 12
 
 @attrs.define
 class Box:
-    """A child or a scope, with its place in its parent; ``entries`` and ``exits`` are the x of its inputs and outputs.
-
-    ``layer`` is the number of its layer, from the top.
-    """
+    """A child or a scope, with its place in its parent; ``entries`` and ``exits`` are the x of its inputs and outputs."""
 
     shape: Snapshot
     lines: list[str]
@@ -47,7 +44,6 @@ class Box:
     exits: list[float]
     x: float = 0.0
     y: float = 0.0
-    layer: int = 0
     boxes: list[Box] = attrs.field(factory=list)
     paths: list[Path] = attrs.field(factory=list)
 
@@ -285,7 +281,7 @@ class _Plan:
             self._tops.append(y)
             y += height + (_BELOW if height else _BELOW / 2)
         for index, child in self._boxes.items():
-            rank = child.layer = self._ranks[index]
+            rank = self._ranks[index]
             child.x = self._x["box", index, 0] - child.width / 2
             child.y = self._tops[rank] + (self._heights[rank] - child.height) / 2
 

@@ -1,15 +1,16 @@
 // The live page, as a function of its state: Preact changes what differs, so that focus, selections, places and open rows stay.
-const {html, render, useState, useRef, useLayoutEffect} = htmPreact;
 const SOURCE = "<!doctype html>\n" + document.documentElement.outerHTML;  // before anything is added: a saved report is this page with its state
-const SILENT = 3, STILL = 5, WINDOW = 5, KEPT = 480, SKEWED = 1.5, NOTABLE = .05;
+const SILENT = 3, STILL = 5, WINDOW = 5, SKEWED = 1.5, NOTABLE = .05;
 const saved = JSON.parse(document.getElementById("saved").textContent);
 const count = n => n.toLocaleString("en"), counted = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`, percent = n => `${Math.round(100 * n)} %`;
 const sum = (of, at) => of.reduce((all, one) => all + one[at], 0), bounded = n => Math.max(0, Math.min(1, n));
 const megabytes = n => `${count(Math.round(n / 1048576))} MB`;
 const seconds = n => `${n < 10 ? n.toFixed(2) : n < 100 ? n.toFixed(1) : count(Math.round(n))} s`;
-const brief = n => n < 1000 ? `${n < 10 && n % 1 ? n.toFixed(1) : Math.round(n)}` : n < 1e6 ? `${(n / 1e3).toFixed(n < 1e4 ? 1 : 0)}k` : n < 1e9 ? `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)}M` : `${(n / 1e9).toFixed(1)}G`;
-const warm = share => `--heat: ${Math.round(45 * Math.sqrt(share))}%`;
-const drawings = new Map(), samples = new Map(), past = [];
+const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3}), brief = n => compact.format(n);
+const warmth = share => `${Math.round(45 * Math.sqrt(share))}%`, warm = share => `--heat: ${warmth(share)}`;
+// Texts change in their own nodes: what is selected stays so.
+const write = (node, text) => { if (node.textContent !== text) node.textContent = text; };
+const drawings = new Map(), past = [];
 let paused = false, latest = null, gone = false;
 
 // The first of several times, and how many there are beside it; a report says of many how many it leaves out.
@@ -19,12 +20,6 @@ function first(times) {
   return `${times[0]} … ${times.length - 1 + (left ? left[1] - 1 : 0)} more`;
 }
 const frontier = (each, show) => each.frontiers.map(times => times === null ? "?" : times.length ? show(times) : "complete").join("; ");
-
-// What a session remembers under a name: as useState.
-function useKept(name, initial) {
-  const [value, set] = useState(() => kept.get(name, initial));
-  return [value, next => { kept.set(name, next); set(next); }];
-}
 
 // -- small pictures ------------------------------------------------------------------------------------------------------
 
@@ -104,18 +99,27 @@ function Workers({run, history}) {
   })}<//>`;
 }
 
+// A dataflow as it was some seconds ago, and how many; one that is over has no lately.
+function earlier(run, flow) {
+  for (const {at, runs} of flow.over ? [] : past) {
+    const old = runs.find(each => each.key === run.key)?.dataflows.find(each => each.number === flow.number);
+    if (old && latest.at > at) return {old, span: latest.at - at};
+  }
+  return {span: 0};
+}
+
 // What each operator did lately, of a dataflow that is over in all: busy share, records read per second or null.
-function lately(run, flow, key) {
-  const old = past.length > 1 && !flow.over ? past.find(each => each.operators.has(key)) : undefined, whole = flow.operators.reduce((all, each) => all + sum(each.by_worker, 1), 0);
+function lately(run, flow) {
+  const {old, span} = earlier(run, flow), before = new Map(old?.operators.map(each => [each.path, each.by_worker])), whole = flow.operators.reduce((all, each) => all + sum(each.by_worker, 1), 0);
   return flow.operators.map(each => {
-    const time = sum(each.by_worker, 1), read = sum(each.by_worker, 2), before = old && old.operators.get(key).get(each.path), span = before ? latest.at - old.at : 0;
-    const share = span > 0 ? (time - before[0]) / span / run.workers.length : flow.over || saved ? time / (whole || 1) : 0;
-    return {...each, time, read, sent: sum(each.by_worker, 3), runs: sum(each.by_worker, 0), unread: sum(each.waiting, 1), known: span > 0 || flow.over || Boolean(saved), busy: bounded(share), rate: span > 0 ? Math.max(0, (read - before[1]) / span) : null};
+    const [runs, time, read, sent] = [0, 1, 2, 3].map(place => sum(each.by_worker, place)), then = before.get(each.path);
+    const share = then ? (time - sum(then, 1)) / span / run.workers.length : flow.over || saved ? time / (whole || 1) : 0;
+    return {...each, runs, time, read, sent, unread: sum(each.waiting, 1), known: Boolean(then || flow.over || saved), busy: bounded(share), rate: then ? Math.max(0, (read - sum(then, 2)) / span) : null};
   });
 }
 
-function Operators({run, flow, now, id, matches, onpick}) {
-  const [sorted, sort] = useKept(`sorted ${id}`, "time"), [opened, open] = useKept(`opened ${id}`, []), many = run.workers.length > 1;
+function Operators({run, flow, now, matches, onpick}) {
+  const [sorted, sort] = useState("time"), [opened, open] = useState([]), many = run.workers.length > 1;
   const order = now.filter(each => matches(each.path)).sort((a, b) => sorted === "path" ? a.path.localeCompare(b.path, "en", {numeric: true}) : (b[sorted] || 0) - (a[sorted] || 0) || b.time - a.time);
   const whole = times => times.map(([time, n]) => n > 1 && !time.startsWith("…") ? `${time} ×${count(n)}` : time);
   const line = each => {
@@ -131,7 +135,7 @@ function Operators({run, flow, now, id, matches, onpick}) {
       {content: each.waiting.length ? `${count(each.unread)} at ${first(waiting)}` : "", title: waiting.join(", "), kind: each.waiting.length ? "trouble" : ""},
       each.described.flat().join("; "),
     ]} />${isOpen && each.by_worker.map((part, i) => html`<${Row} key=${`${each.path} ${i}`} columns=${OPERATORS} class="part" cells=${[
-      `worker ${run.workers[i].worker}`, "", seconds(part[1]), "", "", count(part[2]), count(part[3]), count(part[0]), "", "", "", each.described[i].join("; "),
+      `worker ${run.workers[i].worker}`, "", seconds(part[1]), `${seconds(part[1])}, ${count(part[2])} read`, "", count(part[2]), count(part[3]), count(part[0]), "", "", "", each.described[i].join("; "),
     ]} />`)}`;
   };
   return html`<${Table} caption=${`operators of ${flow.path}`} columns=${OPERATORS} sorted=${sorted} onsort=${sort}>${order.map(line).flat(2)}<//>`;
@@ -139,92 +143,75 @@ function Operators({run, flow, now, id, matches, onpick}) {
 
 // -- the drawing ---------------------------------------------------------------------------------------------------------
 
-function paint(drawing, run, flow, now, id) {
-  const running = new Set(run.workers.flatMap(w => w.over ? [] : w.running));
-  drawing.paint(new Map(now.map(each => {
-    const uneven = sum(each.by_worker, 1) > NOTABLE ? skew(each.by_worker, 1) : 1, parts = [];
-    if (each.known && each.busy >= .005) parts.push(percent(each.busy));
-    if (each.rate) parts.push(`${brief(each.rate)}/s`); else if (flow.over || saved) parts.push(`${brief(each.read || each.sent)} record${(each.read || each.sent) === 1 ? "" : "s"}`);
-    if (uneven >= 2) parts.push(`skew ${uneven.toFixed(1)}×`);
-    if (each.unread) parts.push(`${brief(each.unread)} unread`);
-    else if (each.held.length) parts.push(`holds ${each.held[0][0]}`);
-    const text = parts.reduce((line, part) => !line ? part : line.length + part.length < 27 ? `${line} · ${part}` : line, ""), times = frontier(each, all => all.join(", "));
-    const hover = (times && `\nfrontier ${times}`) + each.described.flat().slice(0, 4).map(line => "\n" + line).join("");
-    return [each.path, {text: text.slice(0, 30), heat: each.busy, busy: each.held.length > 0 || each.unread > 0, running: running.has(each.path), hover}];
-  })));
-  const old = past.length > 1 && !flow.over ? past.find(each => each.edges.has(id)) : undefined, span = old ? latest.at - old.at : 0;
-  const known = Object.entries(flow.edges).map(([scope, counts]) => [scope, counts.map((records, i) => [records, span > 0 ? Math.max(0, (records - ((old.edges.get(id)[scope] || [])[i] || 0)) / span) : 0])]);
-  const most = Math.max(1, ...known.flatMap(([, wires]) => wires.map(([records, rate]) => span > 0 ? rate : records)));
-  drawing.flows(new Map(known.map(([scope, wires]) => [scope, wires.map(([records, rate]) => span > 0
-    ? [rate ? `${brief(rate)}/s` : "", rate / most, `${brief(rate)} records per second, ${count(records)} in all`]
-    : [flow.over && records ? brief(records) : "", records / most, `${count(records)} records in all`])])));
+// What is written into the box of an operator, as much as it has room for.
+function shortly(each, flow) {
+  const uneven = sum(each.by_worker, 1) > NOTABLE ? skew(each.by_worker, 1) : 1, records = each.read || each.sent;
+  const parts = [
+    each.known && each.busy >= .005 && percent(each.busy), each.rate ? `${brief(each.rate)}/s` : (flow.over || saved) && `${brief(records)} record${records === 1 ? "" : "s"}`,
+    uneven >= 2 && `skew ${uneven.toFixed(1)}×`, each.unread ? `${brief(each.unread)} unread` : each.held.length > 0 && `holds ${each.held[0][0]}`,
+  ];
+  return parts.filter(Boolean).reduce((line, part) => !line ? part : line.length + part.length < 27 ? `${line} · ${part}` : line, "").slice(0, 30);
 }
 
-// A drawing has nodes of its own, which Preact leaves alone.
-function Picture({run, flow, now, id, onsearch, held}) {
-  const place = useRef();
-  useLayoutEffect(() => {
-    place.current.innerHTML = flow.svg || "";
-    held.current = flow.svg ? new Drawing(place.current.firstElementChild, id) : null;
-    if (!held.current) return;
-    held.current.onsearch = onsearch; held.current.mark();
-    held.current.onpick = path => document.querySelector(`tr[data-path=${CSS.escape(path)}] button`)?.focus();
-  }, [flow.drawing]);
-  useLayoutEffect(() => { if (held.current) paint(held.current, run, flow, now, id); });
-  return html`${!flow.svg && html`<p class="faint">${flow.operators.length ? "too large to be drawn, or not reported yet" : "not reported yet"}</p>`}<div ref=${place} />`;
+function paint(canvas, run, flow, now) {
+  const running = new Set(run.workers.flatMap(w => w.over ? [] : w.running)), operators = new Map(now.map(each => [each.path, each]));
+  for (const box of canvas.querySelectorAll("g.operator, g.source, g.shut")) {
+    const {path} = box.dataset, own = operators.get(path), inside = own ? [own] : now.filter(each => each.path.startsWith(path + "/")), [title] = box.children;
+    if (own) write(box.querySelector(".live"), shortly(own, flow));
+    box.dataset.title ??= title.textContent;
+    write(title, box.dataset.title + (own?.frontiers.length ? `\nfrontier ${frontier(own, all => all.join(", "))}` : "") + inside.flatMap(each => each.described.flat()).slice(0, 4).map(line => "\n" + line).join(""));
+    box.style.setProperty("--heat", warmth(Math.max(0, ...inside.map(each => each.busy))));
+    box.classList.toggle("busy", inside.some(each => each.held.length > 0 || each.unread > 0)); box.classList.toggle("running", inside.some(each => running.has(each.path)));
+  }
+  const {old, span} = earlier(run, flow), lately = (scope, wire) => span > 0 ? Math.max(0, flow.edges[scope][wire] - (old.edges[scope]?.[wire] ?? 0)) / span : flow.edges[scope][wire];
+  const most = Math.max(1, ...Object.entries(flow.edges).flatMap(([scope, wires]) => wires.map((_, wire) => lately(scope, wire))));
+  for (const label of canvas.querySelectorAll(".rate")) {
+    const scope = label.parentNode.dataset.path, {wire} = label.dataset, stream = label.previousElementSibling;
+    if (flow.edges[scope]?.[wire] === undefined) continue;
+    const records = flow.edges[scope][wire], share = lately(scope, wire);
+    write(label, !share || (span === 0 && !flow.over) ? "" : span > 0 ? `${brief(share)}/s` : brief(share));
+    write(stream.firstChild, `${span > 0 ? `${brief(share)} records per second, ` : ""}${count(records)} records in all`);
+    stream.style.setProperty("--load", (1.3 + 2.7 * share / most).toFixed(1));
+  }
 }
 
-function Flow({run, flow, id, history}) {
-  const [open, setOpen] = useKept(`open ${id}`, true), [search, onsearch] = useState(() => () => true), held = useRef(null), now = lately(run, flow, id);
+function Flow({run, flow, history}) {
+  const [open, setOpen] = useState(true), [search, onsearch] = useState(""), [picked, pick] = useState(null), now = lately(run, flow), svgs = drawings.get(flow.drawing);
   const own = history.filter(each => each.dataflows[flow.number]).map(each => [each.at, ...each.dataflows[flow.number]]), series = place => own.map(each => [each[0], each[place]]);
+  const row = path => document.querySelector(`tr[data-path=${CSS.escape(path)}] button`)?.focus();
   return html`<details class="card flow" open=${open} ontoggle=${event => setOpen(event.target.open)}>
     <summary><h2>${flow.path} <small>${flow.times && `(time: ${flow.times})`}${flow.over && " over"}</small></h2>
       <${Measure} label="records read per s" points=${rates(series(1))} /><${Measure} label="frontier lag, epochs" points=${series(2)} /><${Measure} label="unread records" points=${series(3)} /></summary>
     <div role="status">${flow.stuck.map(stuck => html`<pre>nothing moves, as worker ${first(stuck.workers.map(String))} says:${"\n"}${stuck.words}</pre>`)}</div>
-    ${open && html`<div class="both"><section><${Picture} ...${{run, flow, now, id, held}} onsearch=${matches => onsearch(() => matches)} /></section>
-      <section><${Operators} ...${{run, flow, now, id}} matches=${search} onpick=${path => held.current?.show(path)} /></section></div>`}</details>`;
+    ${open && html`<div class="both"><section>${svgs ? html`<${Drawing} drawings=${svgs} paths=${now.map(each => each.path)} ...${{search, onsearch, picked}} onpick=${row} paint=${canvas => paint(canvas, run, flow, now)} />` : html`<p class="faint">${flow.operators.length ? "too large to be drawn, or not reported yet" : "not reported yet"}</p>`}</section>
+      <section><${Operators} ...${{run, flow, now}} matches=${finder(search)} onpick=${path => pick({path})} /></section></div>`}</details>`;
 }
 
 // -- the page ------------------------------------------------------------------------------------------------------------
 
 function App({state}) {
-  const [theme, dress] = useKept("theme", ""), [still, hold] = useKept("paused", false);
-  useLayoutEffect(() => { if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme; });
-  paused = still;
   const all = state.runs.flatMap(run => run.workers), busy = all.filter(w => !w.over).length;
   const summary = gone ? "the run is over, or cannot be reached: save the report to keep what is here" : state.at === undefined ? "connecting"
     : `${saved ? `report of ${new Date(saved.saved_at).toLocaleString("en")} · ` : ""}up ${state.at.toFixed(0)} s · ${counted(busy, "worker")} busy${busy < all.length ? ` of ${all.length}` : ""} · this process has ${megabytes(state.memory)}`;
   return html`<a class="skip" href="#main">to the dataflows</a>
     <header><b>timely</b><span id="summary">${summary}</span><span class="buttons">
-      ${!saved && html`<button type="button" aria-pressed=${String(still)} onclick=${() => hold(!still)}>${still ? "go on" : "pause"}</button><button type="button" onclick=${save}>save report</button>`}
-      <label><span class="hidden-text">colours</span><select value=${theme} onchange=${event => dress(event.target.value)}><option value="">colours of the system</option><option>light</option><option>dark</option></select></label></span></header>
+      ${!saved && html`<button type="button" aria-pressed=${String(paused)} onclick=${() => { paused = !paused; show(); }}>${paused ? "go on" : "pause"}</button><button type="button" onclick=${save}>save report</button>`}</span></header>
     <main id="main" tabindex="-1">${state.runs.length === 0 && html`<p class="faint">no worker has reported yet</p>`}${state.runs.map(run => {
-      const history = samples.get(run.key) || [], name = run.name ? `${run.name} on Spark` : state.runs.length > 1 ? "workers of this machine" : "run";
+      const history = run.samples, name = run.name ? `${run.name} on Spark` : state.runs.length > 1 ? "workers of this machine" : "run";
       return html`<h1 key=${run.key}>${name} · ${counted(run.workers.length, "worker")} · ${megabytes(run.memory)}</h1><section key=${`${run.key} workers`} class="card"><${Workers} run=${run} history=${history} /></section>
-        ${run.dataflows.map(flow => html`<${Flow} key=${`${run.key} ${flow.number}`} id=${`${run.key} ${flow.number}`} ...${{run, flow, history}} />`)}`;
+        ${run.dataflows.map(flow => html`<${Flow} key=${`${run.key} ${flow.number}`} ...${{run, flow, history}} />`)}`;
     }).flat(2)}</main>`;
 }
 
 const show = () => render(html`<${App} state=${latest || {runs: []}} />`, document.getElementById("page"));
 
 function receive(state) {
-  if (latest && state.at < latest.at) { samples.clear(); past.length = 0; }  // another run at the same address
+  if (latest && state.at < latest.at) past.length = 0;  // another run at the same address
   latest = state;
-  const times = {at: state.at, operators: new Map(), edges: new Map()};
-  for (const run of state.runs) {
-    const known = samples.get(run.key) || [], last = known.length ? known.at(-1).at : -1;
-    known.push(...run.samples.filter(each => each.at > last));
-    samples.set(run.key, known.length > KEPT ? known.filter((_, i) => i % 2 === 0 || i === known.length - 1) : known);
-    for (const flow of run.dataflows) {
-      const key = `${run.key} ${flow.number}`;
-      if (flow.svg) drawings.set(flow.drawing, flow.svg); else if (flow.drawing) flow.svg = drawings.get(flow.drawing) || null;
-      times.operators.set(key, new Map(flow.operators.map(each => [each.path, [sum(each.by_worker, 1), sum(each.by_worker, 2)]]))); times.edges.set(key, flow.edges);
-    }
-  }
-  const runs = new Set(state.runs.map(run => run.key)), shown = new Set(state.runs.flatMap(run => run.dataflows.map(flow => flow.drawing)));
-  for (const key of samples.keys()) if (!runs.has(key)) samples.delete(key);
-  for (const key of drawings.keys()) if (!shown.has(key)) drawings.delete(key);
-  past.push(times);
+  const flows = state.runs.flatMap(run => run.dataflows);
+  for (const flow of flows) if (flow.drawings) drawings.set(flow.drawing, flow.drawings);
+  for (const key of drawings.keys()) if (!flows.some(flow => flow.drawing === key)) drawings.delete(key);
+  past.push(state);
   while (past.length > 2 && state.at - past[1].at >= WINDOW) past.shift();
   show(); document.body.dataset.polled = "yes";
 }
@@ -232,8 +219,7 @@ function receive(state) {
 async function poll() {
   let cost = 0;
   if (!paused) {
-    const newest = Math.max(-1, ...[...samples.values()].map(each => each.length ? each.at(-1).at : -1));
-    const answer = await fetch("state.json" + location.search, {cache: "no-store", headers: {"Timely-Drawn": [...drawings.keys()].join(" "), "Timely-Since": String(newest)}}).catch(() => null);
+    const answer = await fetch("state.json" + location.search, {cache: "no-store", headers: {"Timely-Drawn": [...drawings.keys()].join(" ")}}).catch(() => null);
     const state = answer && answer.ok ? await answer.json().catch(() => null) : null, begun = performance.now();
     gone = !answer;
     if (state) { receive(state); cost = Math.max(1000 * state.cost, performance.now() - begun); } else show();
@@ -243,7 +229,8 @@ async function poll() {
 
 function save() {
   if (!latest) return;
-  const state = {...latest, saved_at: new Date().toISOString(), runs: latest.runs.map(run => ({...run, samples: samples.get(run.key) || []}))};
+  const runs = latest.runs.map(run => ({...run, dataflows: run.dataflows.map(flow => ({...flow, drawings: drawings.get(flow.drawing)}))}));
+  const state = {...latest, runs, saved_at: new Date().toISOString()};
   const text = SOURCE.replace('id="saved">null<', () => `id="saved">${JSON.stringify(state).replaceAll("<", "\\u003c")}<`);
   const link = document.createElement("a"); link.href = URL.createObjectURL(new Blob([text], {type: "text/html"})); link.download = "timely-report.html"; link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError
-from timely.inspect.pictures import asset
+from timely.inspect.pictures import asset, script_value
 from timely.inspect.report import Reporter, report_always, reporting
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
 from timely.inspect.run_samples import RunSamples
@@ -180,19 +180,16 @@ class LivePage:
             self._samples.add(runs, now - self._begun)
         return runs
 
-    def state(self, since: float = -1.0, drawn: Collection[str] = ()) -> dict[str, Any]:
-        """Return the content of the page, as plain data; ``cost`` is the processor time that this took.
-
-        Without the samples up to ``since``, in seconds since the page was opened, and without the drawings that are ``drawn``.
-        """
+    def state(self, drawn: Collection[str] = ()) -> dict[str, Any]:
+        """Return the content of the page without drawings that are ``drawn``, as plain data; ``cost`` is its processor time."""
         begun = thread_time()
         self._receive()
         runs = self._runs()
         with self._lock:
-            runs = [{**run, "samples": self._samples.of(run, since)} for run in runs]
+            runs = [{**run, "samples": self._samples.of(run)} for run in runs]
         for flow in [flow for run in runs for flow in run["dataflows"]]:
             if flow["drawing"] in drawn:
-                flow["svg"] = None
+                flow["drawings"] = None
         return {
             "at": monotonic() - self._begun,
             "memory": resident_memory(),
@@ -244,8 +241,7 @@ def _page(saved: Mapping[str, Any] | None = None) -> str:
         .replace("/* style */", style)
         .replace("/* script */", "".join(map(asset, ("preact.js", "drawing.js", "live.js"))))
     )
-    # A "<" in a name would end the script element.
-    return page.replace('id="saved">null<', f'id="saved">{json.dumps(saved).replace("<", chr(92) + "u003c")}<', 1)
+    return page.replace('id="saved">null<', f'id="saved">{script_value(saved)}<', 1)
 
 
 class _Server(ThreadingHTTPServer):
@@ -313,21 +309,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve("text/html; charset=utf-8", _page().encode())
         elif page == "state.json":
             try:
-                content = json.dumps(self.live.state(*self._known()))
+                content = json.dumps(self.live.state(self.headers.get("Timely-Drawn", "").split()))
             except RuntimeError:  # it changed whenever it was read
                 self.send_error(503, "the run is too busy to be read: try again")
                 return
             self._serve("application/json", content.encode())
         else:
             self.send_error(404)
-
-    def _known(self) -> tuple[float, list[str]]:
-        """Return what the browser has: samples until when, and which drawings."""
-        try:
-            since = float(self.headers.get("Timely-Since", "-1"))
-        except ValueError:
-            since = -1.0
-        return since, self.headers.get("Timely-Drawn", "").split()
 
     def _is_own_name(self) -> bool:
         """Whether the request names this host: keeps pages of other names (DNS rebinding) from reading it."""

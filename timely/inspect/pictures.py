@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator
 from importlib.resources import files
@@ -41,8 +42,7 @@ _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 {style}
-</style></head><body><main class="picture"><h1>{title}</h1>
-{svg}
+</style></head><body><main class="picture"><h1>{title}</h1><div id="drawing"></div>
 <div class="wide" tabindex="0" role="region" aria-label="operators"><table><caption>operators</caption>
 <thead><tr><th scope="col">operator</th><th scope="col">built at</th><th scope="col">frontiers</th><th scope="col">held</th>\
 <th scope="col">unread records</th><th scope="col">state</th></tr></thead>
@@ -51,9 +51,14 @@ _PAGE: Final = """<!doctype html>
 </tbody></table></div></main>
 <script>
 {script}
-Drawing.all();
+showPicture({drawings});
 </script></body></html>
 """
+
+
+def script_value(data: Any) -> str:
+    """Return data as JSON that can stand in a script element: a "<" in a name would end it."""
+    return json.dumps(data).replace("<", "\\u003c")
 
 
 def asset(name: str) -> str:
@@ -77,31 +82,40 @@ class Picture:
         >>> drawn[:4], drawn.count('class="operator'), drawn.count('class="source'), drawn.count("<path class=")
         ('<svg', 1, 1, 1)
         """
-        return self._draw(_lines)
+        return self._draw(self.shape, _lines)
 
-    def outline(self) -> str:
-        """Return an SVG document without counts, but with a place for them in each box: the same for the whole run.
+    def drawings(self, *, outline: bool = False) -> dict[str, str]:
+        """Return SVG documents by what they show: all scopes, and each scope with those in it shut, the one to begin with first.
+
+        An ``outline`` has places for counts in its boxes and beside its streams, and is the same for the whole run.
 
         >>> import timely
         >>> with timely.Worker().dataflow(name="df") as scope:
         ...     numbers, stream = scope.new_input()
-        >>> before = scope.picture().outline()
+        ...     with scope.region(name="part") as part:
+        ...         _ = stream.enter(part).map(str).probe()
+        >>> before = scope.picture().drawings(outline=True)
         >>> numbers.send(1)
-        >>> before == scope.picture().outline(), before.count('class="live"')
-        (True, 1)
+        >>> list(before), before == scope.picture().drawings(outline=True)
+        (['all scopes', '/df', '/df/part#1'], True)
         """
-        return self._draw(_places)
+        shapes, scopes = {"all scopes": self.shape}, _scopes(self.shape)
+        if len(scopes) > 1:
+            shapes |= {scope.path: attrs.evolve(scope, children=tuple(map(_shut, scope.children))) for scope in scopes}
+            if len(self.shape.operators()) > _MANY:
+                shapes["all scopes"] = shapes.pop("all scopes")
+        return {name: self._draw(shape, _places if outline else _lines) for name, shape in shapes.items()}
 
-    def _draw(self, write: Callable[[Snapshot], list[str]]) -> str:
-        box = lay_out(self.shape, write)
+    def _draw(self, shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> str:
+        box = lay_out(shape, write)
         width, height = box.width + 2 * _MARGIN, box.height + 2 * _MARGIN
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="timely" width="{width:.0f}" height="{height:.0f}"'
-                f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(self.shape.path)}">',
+                f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(shape.path)}">',
                 f"<style>{_STYLE}</style>",
                 *_arrowheads(),
-                *_draw(box, frontiers=write is _lines),
+                *_draw(box, outline=write is _places),
                 "</svg>",
             ]
         )
@@ -133,8 +147,9 @@ class Picture:
         True
         """
         rows = "\n".join(_row(operator) for operator in self.shape.operators())
-        style, script = asset("page.css") + asset("drawing.css"), asset("drawing.js")
-        return _PAGE.format(title=_escape(self.shape.path), svg=self.svg(), rows=rows, style=style, script=script)
+        style, script = asset("page.css") + asset("drawing.css"), asset("preact.js") + asset("drawing.js")
+        drawings = script_value(self.drawings())
+        return _PAGE.format(title=_escape(self.shape.path), drawings=drawings, rows=rows, style=style, script=script)
 
     def save(self, where: str | File) -> None:
         """Write it as ``.svg``, ``.html`` or ``.mmd``, by the extension; ``ConfigurationError`` for another one."""
@@ -168,6 +183,22 @@ def picture(scope: ScopeBuilder[Any]) -> Picture:
 
 _MARGIN: Final = 8
 
+_MANY: Final = 120
+"""Operators of a drawing that is shown at first, at most, where there are scopes to be shut."""
+
+
+def _scopes(shape: Snapshot) -> list[Snapshot]:
+    """Return a scope and those in it."""
+    return [shape, *(inner for child in shape.children if child.kind == "scope" for inner in _scopes(child))]
+
+
+def _shut(shape: Snapshot) -> Snapshot:
+    """Return a scope as one box; an operator as it is."""
+    count = len(shape.operators())
+    described = (f"{count} operator{'' if count == 1 else 's'}",)
+    return attrs.evolve(shape, kind="shut", described=described, children=(), wires=()) if shape.kind == "scope" else shape
+
+
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML does not allow."""
 
@@ -185,7 +216,7 @@ _PLACE: Final = "\u2007" * 22
 
 def _places(shape: Snapshot) -> list[str]:
     """Return the text of a box of an outline."""
-    return _lines(shape) if shape.kind == "scope" else [shape.name, _PLACE]
+    return _lines(shape) if shape.kind == "scope" else [shape.name, *(shape.described if shape.kind == "shut" else ()), _PLACE]
 
 
 def _state(shape: Snapshot) -> list[str]:
@@ -223,12 +254,11 @@ def _arrowheads() -> Iterator[str]:
     yield "</defs>"
 
 
-def _draw(box: Box, *, frontiers: bool) -> Iterator[str]:
+def _draw(box: Box, *, outline: bool) -> Iterator[str]:
     shape = box.shape
-    busy = " busy" if frontiers and (shape.held or shape.waiting) else ""
-    place = f'transform="translate({box.x:.1f} {box.y:.1f})" data-layer="{box.layer}" data-child="{shape.index}"'
-    yield f'<g class="{shape.kind}{busy}" {place} data-path="{_escape(shape.path)}">'
-    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape) if frontiers else "")]
+    busy = " busy" if not outline and (shape.held or shape.waiting) else ""
+    yield f'<g class="{shape.kind}{busy}" transform="translate({box.x:.1f} {box.y:.1f})" data-path="{_escape(shape.path)}">'
+    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", "" if outline else _frontiers(shape))]
     yield f"<title>{_escape(chr(10).join(what + text for what, text in parts if text))}</title>"
     yield f'<rect width="{box.width:.1f}" height="{box.height:.1f}" rx="5"/>'
     if shape.kind != "scope":
@@ -238,15 +268,18 @@ def _draw(box: Box, *, frontiers: bool) -> Iterator[str]:
             text = "" if line is _PLACE else _escape(line)
             yield f'<text{live} x="{box.width / 2:.1f}" y="{y:.1f}" text-anchor="middle">{text}</text>'
     for number, path in enumerate(box.paths):
-        yield _wire(number, path)
+        yield _wire(path, "<title></title>" if outline else "")
+        if outline:
+            (x, y), place = path.points[-1], f'data-wire="{number}"'
+            yield f'<text class="rate" {place} x="{x + 8:.1f}" y="{y - 9:.1f}"></text>'
     if shape.kind == "scope":
         yield f'<text x="10" y="{TITLE - 7:.0f}">{_escape(box.lines[0])}</text>'
     for child in box.boxes:
-        yield from _draw(child, frontiers=frontiers)
+        yield from _draw(child, outline=outline)
     yield "</g>"
 
 
-def _wire(number: int, path: Path) -> str:
+def _wire(path: Path, inside: str) -> str:
     kinds = " ".join(filter(None, ["back" if path.back else "ahead", "exchanged" if path.wire.exchanged else ""]))
     (x, y), *rest = path.points
     parts = [f"M{x:.1f},{y:.1f}"]
@@ -256,8 +289,8 @@ def _wire(number: int, path: Path) -> str:
         bend = f"L{to_x:.1f},{to_y:.1f}" if straight else f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
         parts.append(bend)
         x, y = to_x, to_y
-    ends = f'data-wire="{number}" data-from="{path.wire.source[0]}" data-to="{path.wire.target[0]}"'
-    return f'<path class="{kinds}" d="{" ".join(parts)}" {ends} marker-end="url(#timely-{"back" if path.back else "ahead"})"/>'
+    end = f'marker-end="url(#timely-{"back" if path.back else "ahead"})"'
+    return f'<path class="{kinds}" d="{" ".join(parts)}" {end}>{inside}</path>'
 
 
 # -- Mermaid -----------------------------------------------------------------------------------------------------------

@@ -177,14 +177,15 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _drawing(shape: Snapshot | None) -> dict[str, Any]:
-    """Return the drawing of a dataflow, the same for as long as its structure is, and a name for this drawing."""
-    svg = None if shape is None else _outline(_bare(shape))
-    return {"svg": svg, "drawing": None if svg is None else hashlib.blake2b(svg.encode(), digest_size=8).hexdigest()}
+    """Return the drawings of a dataflow, the same for as long as its structure is, and a name for them."""
+    drawings, name = (None, None) if shape is None else _outline(_bare(shape))
+    return {"drawings": drawings, "drawing": name}
 
 
 @functools.lru_cache(maxsize=32)
-def _outline(shape: Snapshot) -> str:
-    return Picture(shape).outline()
+def _outline(shape: Snapshot) -> tuple[dict[str, str], str]:
+    drawings = Picture(shape).drawings(outline=True)
+    return drawings, hashlib.blake2b("".join(drawings.values()).encode(), digest_size=8).hexdigest()
 
 
 def _bare(shape: Snapshot) -> Snapshot:

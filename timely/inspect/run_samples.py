@@ -58,10 +58,10 @@ class RunSamples:
             elif not (series.samples and series.samples[-1]["over"]):
                 series.samples.append(_sample(run, at))
 
-    def of(self, run: Mapping[str, Any], since: float = -1.0) -> list[dict[str, Any]]:
-        """Return the samples of a run that are later than ``since``."""
+    def of(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the samples of a run."""
         series = self._series.get(run["key"])
-        return [] if series is None else [sample for sample in series.samples if sample["at"] > since]
+        return [] if series is None else list(series.samples)
 
 
 def _sample(run: Mapping[str, Any], at: float) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from timely.errors import brief
 from timely.progress import Antichain, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Child, Subgraph
 
-Kind: TypeAlias = Literal["operator", "source", "scope"]
-"""A source is an operator without inputs."""
+Kind: TypeAlias = Literal["operator", "source", "scope", "shut"]
+"""A source is an operator without inputs; pictures have scopes that are shut, without what is in them."""
 
 ENTRY = INGRESS
 EXIT = EGRESS
