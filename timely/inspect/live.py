@@ -85,19 +85,19 @@ class LivePage:
     the page to ``timely.spark.run`` or ``timely.spark.stream`` as ``live``. Port 0 is any free port. ``ConfigurationError`` if
     the address cannot be served.
 
-    >>> import json, timely, urllib.request
-    >>> worker = timely.Worker()
-    >>> with LivePage() as page:
+    >>> import tempfile, timely
+    >>> worker, report = timely.Worker(), Path(tempfile.mkdtemp()) / "report.html"
+    >>> with LivePage() as page:  # page.url is its address
     ...     page.watch(worker)
     ...     with worker.dataflow(name="df") as scope:
-    ...         numbers, stream = scope.new_input()
-    ...         _ = stream.map(str).probe()
-    ...     numbers.send(1)
-    ...     _ = worker.step()
-    ...     with urllib.request.urlopen(page.url + "state.json") as answer:
-    ...         [run] = json.load(answer)["runs"]
+    ...         _ = scope.to_stream([1]).map(str).probe()
+    ...     worker.run()
+    ...     page.save(report)
+    >>> [run] = page.state()["runs"]
     >>> [(row["path"], [done[2] for done in row["by_worker"]]) for row in run["dataflows"][0]["operators"]]
-    [('/df/input#0', [0]), ('/df/map#1', [1]), ('/df/probe#2', [1])]
+    [('/df/to_stream#0', [0]), ('/df/map#1', [1]), ('/df/probe#2', [1])]
+    >>> "/df/map#1" in report.read_text(encoding="utf-8")
+    True
     """
 
     look = staticmethod(reporting)
@@ -202,18 +202,6 @@ class LivePage:
         """Write what the page shows now as one HTML file, which needs neither the run nor a network.
 
         At any time, also after ``close``. ``RuntimeError`` if the run is too busy to be read.
-
-        >>> import tempfile, timely
-        >>> file = Path(tempfile.mkdtemp()) / "report.html"
-        >>> with LivePage() as page:
-        ...     worker = timely.Worker()
-        ...     page.watch(worker)
-        ...     with worker.dataflow(name="df") as scope:
-        ...         _ = scope.to_stream(range(5)).map(str).probe()
-        ...     worker.run()
-        ...     page.save(file)
-        >>> "/df/map#1" in file.read_text(encoding="utf-8")
-        True
         """
         state = {**self.state(), "saved_at": datetime.now(UTC).isoformat()}
         Path(path).write_text(_page(state), encoding="utf-8")

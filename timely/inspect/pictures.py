@@ -11,7 +11,8 @@ import html
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path as File
 from typing import Any, Final
@@ -37,6 +38,9 @@ _STYLE: Final = """
 .timely path.back { stroke: #c2410c; stroke-width: 1.6 }
 .timely marker path { fill: #52606d; stroke: none } .timely marker.back path { fill: #c2410c }
 """
+
+_ARROWHEAD: Final = """<marker id="timely-{kind}" class="{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" \
+markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>"""
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -82,7 +86,7 @@ class Picture:
         >>> drawn[:4], drawn.count('class="operator'), drawn.count('class="source'), drawn.count("<path class=")
         ('<svg', 1, 1, 1)
         """
-        return self._draw(self.shape, _lines)
+        return _svg(self.shape, outline=False)
 
     def drawings(self, *, outline: bool = False) -> dict[str, str]:
         """Return SVG documents by what they show: all scopes, and each scope with those in it shut, the one to begin with first.
@@ -104,21 +108,7 @@ class Picture:
             shapes |= {scope.path: attrs.evolve(scope, children=tuple(map(_shut, scope.children))) for scope in scopes}
             if len(self.shape.operators()) > _MANY:
                 shapes["all scopes"] = shapes.pop("all scopes")
-        return {name: self._draw(shape, _places if outline else _lines) for name, shape in shapes.items()}
-
-    def _draw(self, shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> str:
-        box = lay_out(shape, write)
-        width, height = box.width + 2 * _MARGIN, box.height + 2 * _MARGIN
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" class="timely" width="{width:.0f}" height="{height:.0f}"'
-                f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(shape.path)}">',
-                f"<style>{_STYLE}</style>",
-                *_arrowheads(),
-                *_draw(box, outline=write is _places),
-                "</svg>",
-            ]
-        )
+        return {name: _svg(shape, outline) for name, shape in shapes.items()}
 
     def mermaid(self) -> str:
         """Return a Mermaid flowchart, for Markdown. Feedback is red and thick, exchange dotted.
@@ -203,24 +193,17 @@ _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U00
 """Characters that XML does not allow."""
 
 
-def _lines(shape: Snapshot) -> list[str]:
-    """Return the text of a box."""
-    if shape.kind == "scope":
-        return [f"{shape.name} (time: {shape.times})"]
-    return [shape.name, *_state(shape)]
-
-
 _PLACE: Final = "\u2007" * 22
 """The room for what the live page writes into a box."""
 
 
-def _places(shape: Snapshot) -> list[str]:
-    """Return the text of a box of an outline."""
-    return _lines(shape) if shape.kind == "scope" else [shape.name, *(shape.described if shape.kind == "shut" else ()), _PLACE]
-
-
-def _state(shape: Snapshot) -> list[str]:
-    lines = []
+def _lines(shape: Snapshot, outline: bool = False) -> list[str]:
+    """Return the text of a box."""
+    if shape.kind == "scope":
+        return [f"{shape.name} (time: {shape.times})"]
+    if outline:
+        return [shape.name, *(shape.described if shape.kind == "shut" else ()), _PLACE]
+    lines = [shape.name]
     if shape.held:
         lines.append(f"holds {_few([time for time, _ in shape.held])}")
     if shape.waiting:
@@ -244,17 +227,22 @@ def _escape(text: str) -> str:
 # -- SVG ---------------------------------------------------------------------------------------------------------------
 
 
-def _arrowheads() -> Iterator[str]:
-    yield "<defs>"
-    for kind in ("ahead", "back"):
-        yield (
-            f'<marker id="timely-{kind}" class="{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9"'
-            ' markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>'
-        )
-    yield "</defs>"
+def _svg(shape: Snapshot, outline: bool) -> str:
+    box = lay_out(shape, partial(_lines, outline=outline))
+    width, height = box.width + 2 * _MARGIN, box.height + 2 * _MARGIN
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="timely" width="{width:.0f}" height="{height:.0f}"'
+            f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(shape.path)}">',
+            f"<style>{_STYLE}</style>",
+            *(_ARROWHEAD.format(kind=kind) for kind in ("ahead", "back")),
+            *_draw(box, outline),
+            "</svg>",
+        ]
+    )
 
 
-def _draw(box: Box, *, outline: bool) -> Iterator[str]:
+def _draw(box: Box, outline: bool) -> Iterator[str]:
     shape = box.shape
     busy = " busy" if not outline and (shape.held or shape.waiting) else ""
     yield f'<g class="{shape.kind}{busy}" transform="translate({box.x:.1f} {box.y:.1f})" data-path="{_escape(shape.path)}">'
@@ -275,7 +263,7 @@ def _draw(box: Box, *, outline: bool) -> Iterator[str]:
     if shape.kind == "scope":
         yield f'<text x="10" y="{TITLE - 7:.0f}">{_escape(box.lines[0])}</text>'
     for child in box.boxes:
-        yield from _draw(child, outline=outline)
+        yield from _draw(child, outline)
     yield "</g>"
 
 
