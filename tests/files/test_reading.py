@@ -20,9 +20,9 @@ import pytest
 from hypothesis import strategies as st
 
 import timely
+from tests.support.memory_registry import MemoryStateRegistry
 from timely import OperatorError, Product, Worker
 from timely.errors import ConfigurationError, GraphError, SchemaError, TimelyError, TimestampError
-from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from tests.support.memory_registry import MemoryStateRegistry
 from timely import OperatorError, Product, Worker
 from timely.errors import ConfigurationError, GraphError, SchemaError, StateError, TimestampError
-from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")

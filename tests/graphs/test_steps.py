@@ -19,6 +19,7 @@ import pytest
 
 import timely
 from tests.recovery.cutting import Phase
+from tests.support.memory_registry import pause
 from timely import ConfigurationError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
@@ -30,7 +31,6 @@ from timely.graphs.graphframes.pregel.neighborhood_labels import neighborhood_la
 from timely.graphs.graphframes.pregel.path_enumeration import simple_cycles, simple_paths
 from timely.graphs.graphframes.pregel.personalized_rank import personalized_pagerank
 from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization, svd_plus_plus
-from timely.testing import pause
 
 Build = Callable[[timely.Stream[int, Any], timely.Stream[int, Any]], timely.Stream[int, Any]]
 

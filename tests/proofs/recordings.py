@@ -16,9 +16,9 @@ import timely
 from tests.testing.programs import loops, rounds
 from timely.progress import ProductSummary, ProgressExchange, Source, Step, strongly_connected
 from timely.testing import simulate
+from timely.testing.checker import SimulatedWorker
 from timely.testing.flat_dataflow import FlatDataflow
 from timely.testing.global_state import ChangeRecorder, GlobalState
-from timely.testing.simulator import SimulatedWorker
 
 
 @attrs.define

@@ -11,9 +11,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.support.memory_registry import MemoryStateRegistry, settle
 from timely import Worker
 from timely.dataflow import records_of
-from timely.testing import MemoryStateRegistry, Network, settle
+from timely.testing import Network
 
 Sends = Sequence[Sequence[tuple[int, Any]]]
 """For each epoch ``(how much later, record)``."""

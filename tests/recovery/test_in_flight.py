@@ -24,13 +24,13 @@ import timely
 from tests.recovery.cutting import EPOCHS, Build, Phase, Sends, feed, run, sends
 from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
 from tests.recovery.test_operators_state import UNARY
+from tests.support.memory_registry import pause
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
 from timely.graphs import pagerank, rank
 from timely.graphs.graphframes.pregel.k_core import _Peeling, k_core
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.memory import MemoryBudget
-from timely.testing import pause
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
 steps = st.lists(st.integers(1, 14), min_size=1, max_size=4)

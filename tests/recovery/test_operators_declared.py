@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import timely
+from tests.support.memory_registry import MemoryStateRegistry, undeclared
 from timely import OperatorInfo, Pipeline, StateError, graphs, operators
 from timely.operators import results
 from timely.operators.keyed import windows
-from timely.testing import MemoryStateRegistry, Network, undeclared
+from timely.testing import Network
 
 NOT_BUILDING = {"extract", "redistribute_by_key", "results.either", "windows.tumbling", "windows.sliding"}
 NOT_BUILDING |= {"results.ok_err", "components_build"}

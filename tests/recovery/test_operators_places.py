@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import timely
 from tests.recovery.cutting import EPOCHS, Build, Cut, Phase, Sends, cuts, run, sends
+from tests.support.memory_registry import MemoryStateRegistry, settle
 from timely import Messages, Pipeline, Progress, StateError, operators
 from timely.recovery import Recovery
-from timely.testing import MemoryStateRegistry, settle
 
 
 def _both_received(scope: Any, left: Any, right: Any) -> Any:

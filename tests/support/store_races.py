@@ -21,7 +21,7 @@ import attrs
 
 from timely.recovery.ownership import Chance, chance
 from timely.recovery.store import PARTIAL
-from timely.testing.coroutine import Coroutine, CoroutineExit
+from timely.testing.simulator import Coroutine, CoroutineExit
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ import timely
 from tests.testing.kits import KITS
 from timely import ConfigurationError
 from timely.testing import TimeKit, dataflows, random_dataflows, simulate, smallest
-from timely.testing.random_dataflows import Cycle, Dataflow, Input, Scoped, Total, dataflow_spec
+from timely.testing.random_dataflows import Cycle, Dataflow, Input, Scoped, Total
 
 FEWER = settings(max_examples=settings().max_examples // 2)
 """For what is tried with every kit."""
@@ -66,7 +66,7 @@ def differs(flow: Dataflow) -> bool:
     [("sets", 1), *(pytest.param(name, 2, marks=pytest.mark.soak) for name in ("naiad_loop_time", "quarters_in_hours", "sets"))],
 )
 def test_T9_a_wrong_operator_is_shrunk(name: str, operators: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataflow_spec, "_total", hasty)
+    monkeypatch.setattr(random_dataflows, "_total", hasty)
     flow = smallest(dataflows(KITS[name], max_operators=operators, max_sendings=operators + 1), differs)
     assert [type(operator) for operator in flow.operators if not isinstance(operator, Input)] in ([Total], [Cycle])
     assert sum(len(sending.records) for sending in flow.sendings) <= 3

@@ -13,15 +13,12 @@ except ModuleNotFoundError as error:
 from timely.testing.connectors import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
 from timely.testing.function_checks import check_function
 from timely.testing.invariants import INVARIANTS, Invariant
-from timely.testing.lattice_laws import check_lattice
-from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.memory_registry import MemoryStateRegistry, pause, settle, undeclared
+from timely.testing.laws import check_lattice, check_refinement, check_summary, check_timestamp
 from timely.testing.migration import check_migration
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.random_dataflows import Dataflow, dataflows
-from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulated_network import Network
-from timely.testing.simulator import Simulation, simulate
+from timely.testing.simulator import Delivery, Resume, Simulation, schedules, simulate
 from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 
 __all__ = [
@@ -34,7 +31,6 @@ __all__ = [
     "MemoryBroker",
     "MemorySink",
     "MemorySource",
-    "MemoryStateRegistry",
     "Network",
     "NodeSpec",
     "Oracle",
@@ -56,14 +52,11 @@ __all__ = [
     "graphs",
     "ladders",
     "minimal",
-    "pause",
     "scenarios",
     "schedules",
-    "settle",
     "simulate",
     "smallest",
     "summaries",
     "time_kit",
     "times",
-    "undeclared",
 ]

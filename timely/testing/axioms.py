@@ -1,4 +1,4 @@
-"""The laws of times, path summaries and refinements, each by itself. ``timely.testing.laws`` tries them on random values."""
+"""The laws of times, path summaries, refinements and lattices, each by itself; ``timely.testing.laws`` tries them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 
 from timely.errors import TimestampError
 from timely.order import sort_key
-from timely.progress import Refinement, TimeDomain
+from timely.progress import Lattice, Refinement, TimeDomain
 
 Seen = str | None
 """What came out where a law is broken; None where it holds."""
@@ -208,6 +208,70 @@ def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
         Law("monotone outward", "if x <= y, then to_outer(x) <= to_outer(y)", "xy", outward),
         Law("rounding down", "to_inner(to_outer(x)) <= x", "x", down),
         Law("conservative", "summarize(p).results_in(a) <= to_outer(p.results_in(to_inner(a)))", "pa", conservative),
+    ]
+
+
+def lattice_laws(bounds: Lattice[Any]) -> list[Law]:
+    """Return the laws of the bounds of one type of times; those of ``glb`` only where there is one."""
+    lub, glb, minimum = bounds.lub, bounds.glb, bounds.domain.minimum
+
+    def least(a: Any) -> Seen:
+        return None if lub(minimum, a) == a else f"lub({minimum!r}, a) is {lub(minimum, a)!r}"
+
+    def order(a: Any, b: Any) -> Seen:
+        return None if bool(a <= b) == bool(lub(a, b) == b) else f"a <= b is {bool(a <= b)}, lub(a, b) is {lub(a, b)!r}"
+
+    def advance(a: Any, b: Any, c: Any, d: Any) -> Seen:
+        for frontier in ([], [b], bounds.lower_envelope([b, c])):
+            moved = bounds.advance(a, frontier)
+            for element in frontier:
+                q = lub(element, d)
+                if bool(moved <= q) != bool(a <= q):
+                    return f"advance(a, {frontier!r}) is {moved!r}; a <= {q!r} is {bool(a <= q)}, and of it {bool(moved <= q)}"
+            again = bounds.advance(moved, frontier)
+            if again != moved:
+                return f"advance(a, {frontier!r}) is {moved!r}, and advanced again {again!r}"
+        return None
+
+    def monotone(a: Any, b: Any, c: Any, d: Any) -> Seen:
+        frontier = bounds.lower_envelope([c, d])
+        one, other = bounds.advance(a, frontier), bounds.advance(b, frontier)
+        return f"at {frontier!r} a advances to {one!r}, b to {other!r}" if a <= b and not one <= other else None
+
+    laws = [
+        *_semilattice(lub, "lub"),
+        Law("least", "lub(minimum, a) == a", "a", least),
+        Law("order", "a <= b exactly if lub(a, b) == b", "ab", order),
+        Law("advance", "advance(a, [b, c]) <= q exactly if a <= q, for q at or after b or c; idempotent", "abcd", advance),
+        Law("monotone advance", "if a <= b, then advance(a, [c, d]) <= advance(b, [c, d])", "abcd", monotone),
+    ]
+    if glb is None:
+        return laws
+    down = glb
+
+    def absorption(a: Any, b: Any) -> Seen:
+        up, low = lub(a, down(a, b)), down(a, lub(a, b))
+        return None if up == a and low == a else f"lub(a, glb(a, b)) is {up!r}, glb(a, lub(a, b)) is {low!r}"
+
+    return [*laws, *_semilattice(down, "glb"), Law("absorption", "lub(a, glb(a, b)) == a == glb(a, lub(a, b))", "ab", absorption)]
+
+
+def _semilattice(bound: Any, name: str) -> list[Law]:
+    def idempotent(a: Any) -> Seen:
+        return None if bound(a, a) == a else f"it is {bound(a, a)!r}"
+
+    def commutative(a: Any, b: Any) -> Seen:
+        there, back = bound(a, b), bound(b, a)
+        return None if there == back else f"{name}(a, b) is {there!r}, {name}(b, a) is {back!r}"
+
+    def associative(a: Any, b: Any, c: Any) -> Seen:
+        one, other = bound(bound(a, b), c), bound(a, bound(b, c))
+        return None if one == other else f"from the left it is {one!r}, from the right {other!r}"
+
+    return [
+        Law(f"{name} idempotent", f"{name}(a, a) == a", "a", idempotent),
+        Law(f"{name} commutative", f"{name}(a, b) == {name}(b, a)", "ab", commutative),
+        Law(f"{name} associative", f"{name}({name}(a, b), c) == {name}(a, {name}(b, c))", "abc", associative),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The laws of times, path summaries and refinements, checked on random values; a violation shows the smallest counterexample.
+"""The laws of times, summaries, refinements and lattices on random values; a violation shows the smallest counterexample.
 
 Sources: Naiad section 2.1 and 2.3; the axioms of Abadi and others, 2013, and of Brun and others, 2021; the 2014 posts on scopes.
 """
@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, NoSuchExample
 
 from timely.errors import LawViolation
-from timely.progress import Refinement, TimeDomain, refinement, time_domain
-from timely.testing.axioms import Law, advancing_law, identity_closed, order_laws, refinement_laws, summary_laws, time_laws
+from timely.progress import Lattice, Refinement, TimeDomain, lattice, refinement, time_domain
+from timely.testing.axioms import (
+    Law,
+    advancing_law,
+    identity_closed,
+    lattice_laws,
+    order_laws,
+    refinement_laws,
+    summary_laws,
+    time_laws,
+)
 from timely.testing.strategies import TimeKit, time_kit
 from timely.testing.strategies import summaries as summaries_of
 from timely.testing.strategies import times as times_of
@@ -132,6 +141,35 @@ def check_refinement(
     for late in (False, True):  # one time alone shows what rounds up, and would hide other violations
         chosen = [law for law in laws if (law.name == "rounding down") is late]
         _check(f"{into.inner.name} in {into.outer.name}", chosen, pools, examples)
+
+
+def check_lattice(time: Any, strategy: st.SearchStrategy[Any] | None = None, *, examples: int | None = None) -> None:
+    """Raise a ``LawViolation`` unless the bounds of times of type ``time`` obey every law.
+
+    ``strategy`` makes the times, by default ``timely.testing.times(time)``; ``examples`` is the number of random groups.
+    The laws:
+
+    - *idempotent*, *commutative*, *associative*, for ``lub`` and ``glb``; *absorption* between them.
+    - *least*: the minimum changes nothing. *order*: ``a <= b`` exactly if ``lub(a, b) == b``.
+    - *advance*: a time advanced by a frontier compares with every later time as before. It is *monotone*, and idempotent.
+
+    A type without ``glb`` is excused from its laws. ``TimestampError`` for a type without least upper bounds.
+
+    >>> from timely import Product, Step
+    >>> check_lattice(Product[int, int], examples=5)
+    >>> class Greedy(int):
+    ...     minimum = classmethod(lambda cls: cls(0))
+    ...     lub = lambda self, other: Greedy(max(self, other) + 1)
+    ...     identity = classmethod(lambda cls: Step(0))
+    >>> check_lattice(Greedy, st.integers(0, 9).map(Greedy))
+    Traceback (most recent call last):
+    timely.errors.LawViolation: the lattice of Greedy breaks the law "lub idempotent": lub(a, a) == a
+      a = 0
+    but it is 1
+    """
+    bounds: Lattice[Any] = lattice(_type(time))
+    pools = {"abcd": times_of(time) if strategy is None else strategy}
+    _check(f"the lattice of {bounds.domain.name}", lattice_laws(bounds), pools, examples)
 
 
 def _type(time: Any) -> Any:

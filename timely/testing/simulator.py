@@ -8,84 +8,128 @@ from __future__ import annotations
 
 import functools
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from random import Random
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import attrs
+from hypothesis import strategies as st
 
 from timely import Worker
-from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
 from timely.execution.threads import first_failure, run_worker
 from timely.progress import ProgressGroups
-from timely.testing.checker import InvariantChecker
-from timely.testing.coroutine import Coroutine, CoroutineExit
-from timely.testing.provenance import TracedAggregator
-from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
+from timely.testing.checker import InvariantChecker, SimulatedWorker
 from timely.testing.simulated_network import Network
-from timely.worker import Scheduler, Transport
-from timely.worker.dataflows import InstalledDataflow
-from timely.worker.internals import expects
 
 T = TypeVar("T")
 
 _PATIENCE = 10_000  # steps in which nothing happens, until a run has stalled
 _PATIENCE_AT_REST = 1_000  # where all programs wait, and only their own clocks go on
-_STEP = 0.001  # seconds that a step takes by the worker's own clock
 _WORTH_PRINTING = 60
 _SHOWN = 6  # of what is still there in a run that has stalled
 
 
-class SimulatedWorker(Worker):
-    """A worker whose steps are checked. Stepped by hand, without a simulation, it raises ``InvariantViolation`` itself."""
+@attrs.frozen
+class Resume:
+    """The decision that ``worker`` runs until it would receive messages again, or wait.
 
-    def __init__(self, transport: Transport, scheduler: Scheduler | None, checker: InvariantChecker) -> None:
-        self._checker = checker
-        self.elapsed = 0.0
-        self._stepping_already = False  # an operator may step its worker, which is to be noticed
-        super().__init__(transport, scheduler, lambda: self.elapsed)
-        if checker.provenance is not None:
-            self._aggregator = TracedAggregator(self.index, checker.provenance)
-        checker.add_worker(self)
+    Of the dataflows that have something to do it runs the ``dataflow``-th, modulo their number; all of them if ``None``.
 
-    def _step_once(self) -> None:
-        self.elapsed += _STEP
-        rests, moves = self.idle and not self.expects and not self._stepping_already, self._stall.moves
-        self._stepping_already = True
+    >>> Resume(1)
+    Resume(worker=1, dataflow=None)
+    """
+
+    worker: int
+    dataflow: int | None = None
+
+
+@attrs.frozen
+class Delivery:
+    """The decision that the oldest messages from worker ``source`` to worker ``target`` arrive: at most ``count`` of them.
+
+    >>> Delivery(1, 0)
+    Delivery(source=1, target=0, count=1)
+    """
+
+    source: int
+    target: int
+    count: int = 1
+
+
+Decision: TypeAlias = Resume | Delivery
+
+
+def schedules(workers: int = 3, *, max_size: int = 60) -> st.SearchStrategy[list[Decision]]:
+    """Return a strategy for decisions to give to ``simulate``, which shrink to few and simple ones.
+
+    >>> from hypothesis import find
+    >>> find(schedules(2), lambda decisions: len(decisions) > 1)
+    [Resume(worker=0, dataflow=None), Resume(worker=0, dataflow=None)]
+    """
+    index = st.integers(0, workers - 1)
+    resumes: st.SearchStrategy[Decision] = st.builds(Resume, index, st.none() | st.integers(0, 2))
+    if workers < 2:
+        return st.lists(resumes, max_size=max_size)
+    pairs = st.permutations(range(workers))
+    deliveries = st.builds(lambda pair, count: Delivery(pair[0], pair[1], count), pairs, st.sampled_from([1, 2, 1000]))
+    return st.lists(resumes | deliveries, max_size=max_size)
+
+
+class CoroutineExit(BaseException):
+    """Raised inside a function that is to end; no ``Exception``, so that a program does not catch it."""
+
+
+class Coroutine:
+    """A function on a thread of its own, which may pause anywhere until it is resumed: only one runs at any time."""
+
+    def __init__(self, work: Callable[[], object], name: str) -> None:
+        self.started = False
+        self.ended = False
+        self._closed = False
+        self._work = work
+        self._resumed = threading.Lock()
+        self._paused = threading.Lock()
+        self._resumed.acquire()
+        self._paused.acquire()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def resume(self) -> None:
+        """Run the function until it pauses or ends."""
+        if not self.started:
+            self.started = True
+            self._thread.start()
+        self._resumed.release()
+        self._paused.acquire()
+        if self.ended:
+            self._thread.join()
+
+    def pause(self) -> None:
+        """Return control to the caller of :meth:`resume`; called by the function itself."""
+        if not self._closed:
+            self._paused.release()
+            self._resumed.acquire()
+        if self._closed:
+            raise CoroutineExit
+
+    def close(self) -> None:
+        """End the function where it stands; its ``finally`` clauses run."""
+        self._closed = True
+        if self.started and not self.ended:
+            self.resume()
+
+    def _run(self) -> None:
+        self._resumed.acquire()
         try:
-            super()._step_once()
+            self._work()
+        except CoroutineExit:
+            pass
         finally:
-            self._stepping_already = False
-        if not (rests and self.idle and self._stall.moves == moves):  # a step in which nothing happens need not be checked
-            self._checker.check(self.index)
-
-    def _send_progress(self, dataflow: InstalledDataflow) -> None:
-        super()._send_progress(dataflow)
-        self._checker.flushed(self.index, dataflow.number)
-
-    def _install(self, dataflow: InstalledDataflow) -> None:
-        self._checker.built(self.index, dataflow)
-        super()._install(dataflow)
-
-    def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
-        """Drop a dataflow, and check it no longer."""
-        for number, dataflow in self._dataflows.items():
-            if dataflow.scope is scope:
-                self._checker.dropped(number)
-        super().drop_dataflow(scope)
-
-    @property
-    def expects(self) -> bool:
-        """Whether a dataflow waits for a timer or another thread."""
-        return expects(self)
-
-    def alive(self) -> frozenset[int]:
-        """Return the numbers of the dataflows that are not complete here."""
-        return frozenset(self._dataflows)
-
-    def early(self, sender: int) -> list[Any]:
-        """Return the messages of a peer for dataflows that are not built here yet, oldest first."""
-        return [message for messages in self._early.values() for source, message in messages if source == sender]
+            self.ended = True
+            self._paused.release()
 
 
 class Simulation(Generic[T]):
@@ -123,8 +167,7 @@ class Simulation(Generic[T]):
         self._waits = [False] * workers
         self._dataflow: int | None = None
         self._current = self.workers[0]
-        drawn = RandomSchedule(seed, self.network, self.waiting, self.runnable)
-        self._schedule = chain(drawn.decisions() if decisions is None else decisions, self._round_robin())
+        self._schedule = chain(self._random(seed) if decisions is None else decisions, self._round_robin())
 
     def pause(self, worker: int, waits: bool) -> None:
         """Pause a worker's program until it is resumed."""
@@ -160,10 +203,10 @@ class Simulation(Generic[T]):
 
     def _run_all(self) -> None:
         idle = 0
-        while self.waiting():
+        while self._waiting():
             idle = idle + 1 if self._decide(next(self._schedule)) else 0
             if idle > _PATIENCE or (idle > _PATIENCE_AT_REST and self._rests()):
-                names = ", ".join(f"worker {index}" for index in self.waiting())
+                names = ", ".join(f"worker {index}" for index in self._waiting())
                 held = self._checker.holders()
                 there = f"there is still {'; '.join(held[:_SHOWN])}{' ...' * (len(held) > _SHOWN)}" if held else "nothing is left"
                 nothing = f"in {idle} steps nothing was sent and nothing done, and {there}"
@@ -173,7 +216,7 @@ class Simulation(Generic[T]):
 
     def _rests(self) -> bool:
         """Return whether every program waits, and nothing is on its way, due or activated."""
-        workers = [self.workers[index] for index in self.waiting()]
+        workers = [self.workers[index] for index in self._waiting()]
         still = all(self._waits[worker.index] and worker.idle and not worker.expects for worker in workers)
         return still and self.network.quiet
 
@@ -211,21 +254,47 @@ class Simulation(Generic[T]):
         except BaseException as error:  # KeyboardInterrupt ends the run as it would without threads
             self._outcomes[index] = (False, error)
 
-    def runnable(self, index: int) -> bool:
+    def _runnable(self, index: int) -> bool:
         """Return whether a worker can go on without having waited in vain."""
         return not self._coroutines[index].ended and (not self._waits[index] or bool(self.network.inboxes[index]))
 
-    def waiting(self) -> list[int]:
+    def _waiting(self) -> list[int]:
         """Return the workers whose programs have not ended, whether they can go on or not."""
         return [index for index, coroutine in enumerate(self._coroutines) if not coroutine.ended]
+
+    def _random(self, seed: int) -> Iterator[Decision]:
+        """A seeded schedule: for a while some workers are slow and some messages late, and then others."""
+        random, network, left = Random(seed), self.network, 0
+        slow, late = set[int](), set[tuple[int, int]]()
+        while True:
+            left -= 1
+            if left < 0:
+                left = random.choice([3, 10, 30, 100])
+                slow = {index for index in range(network.peers) if random.random() < 0.2}
+                share = random.choice([0.0, 0.3, 0.8])
+                late = {pair for pair in network.sent if random.random() < share}
+            in_flight = network.waiting()
+            deliveries = [pair for pair in in_flight if pair not in late]
+            ready = list(filter(self._runnable, self._waiting()))
+            workers = [index for index in ready if index not in slow]
+            if not workers and not deliveries:
+                left = 0
+                workers, deliveries = ready, in_flight
+            if (not workers and not deliveries) or random.random() < 0.02:
+                workers = self._waiting()  # one of them has waited long enough
+            if deliveries and (not workers or random.random() < 0.5):
+                source, target = random.choice(deliveries)
+                yield Delivery(source, target, random.choice([1, 1, 1, 2, 5, 1000]))
+            else:
+                yield Resume(random.choice(workers), random.choice([None, None, None, 0, 1, 2]))
 
     def _round_robin(self) -> Iterator[Decision]:
         """The schedule when there are no more decisions: everything arrives, and all workers run in turn."""
         while True:
             for source, target in self.network.waiting():
                 yield Delivery(source, target, len(self.network.sent[source, target]))
-            ready = [index for index in self.waiting() if self.runnable(index)]
-            for index in ready or self.waiting():
+            ready = [index for index in self._waiting() if self._runnable(index)]
+            for index in ready or self._waiting():
                 yield Resume(index)
 
     def _annotate(self, error: BaseException) -> None:

@@ -1,6 +1,5 @@
 """Tests of incremental collections: runs on several workers, in any order of arrival, compared with a function of dicts."""
 
-from timely.testing.differential.clusters import Cluster
 from timely.testing.differential.conditions import (
     Containers,
     forced_compaction,
@@ -19,7 +18,7 @@ from timely.testing.differential.operator_checks import (
     few_times,
     grid,
 )
-from timely.testing.differential.runs import Build, Change, columns_of, run, run_resumed
+from timely.testing.differential.runs import Build, Change, Cluster, columns_of, run, run_resumed
 
 __all__ = [
     "Build",

@@ -19,14 +19,57 @@ from timely.errors import RoutingError, StalledError, brief
 from timely.order import linear_extension
 from timely.progress import time_domain
 from timely.recovery import Recovery
-from timely.testing.differential.clusters import Cluster
 from timely.testing.differential.conditions import Containers, conditions
+from timely.testing.simulated_network import Network
 
 Change: TypeAlias = tuple[Any, Any, Any]
 """``(record, time, diff)``."""
 
 Build: TypeAlias = Callable[..., Collection[Any, Any]]
 """Makes a collection of the input collections."""
+
+
+class Cluster:
+    """Workers of one process over a ``Network``, stepped by hand.
+
+    >>> cluster = Cluster(3)
+    >>> probes = []
+    >>> for worker in cluster.workers:
+    ...     with worker.dataflow() as scope:
+    ...         probes.append(scope.to_stream([worker.index]).exchange(lambda x: 0).probe())
+    >>> cluster.settle()
+    >>> [probe.done() for probe in probes]
+    [True, True, True]
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self.network = Network(workers)
+        self.workers = [Worker(self.network.transport(index)) for index in range(workers)]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no worker has anything to do, and no message is on its way."""
+        return all(worker.idle for worker in self.workers) and self.network.quiet
+
+    def step(self) -> None:
+        """Step every worker once, and let everything arrive."""
+        for worker in self.workers:
+            worker.step()
+        self.network.deliver_all()
+
+    def settle(self) -> None:
+        """Step until nothing is left to be done."""
+        while not self.idle:
+            self.step()
+
+    def step_some(self, random: Random) -> None:
+        """Step some workers, and let some messages arrive."""
+        for _ in range(random.randrange(4)):
+            waiting = self.network.waiting()
+            if waiting and random.random() < 0.5:
+                self.network.deliver(*random.choice(waiting), random.randint(1, 3))
+            else:
+                random.choice(self.workers).step()
 
 
 def columns_of(rows: Sequence[Update]) -> Any:
