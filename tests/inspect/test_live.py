@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import timely
-from tests.inspect.live_pages import hold, refine, state
+from tests.inspect.test_live_server import hold, refine, state
 from timely.inspect import LivePage, live, report_aggregator, snapshot
 from timely.inspect import report as module
 from timely.inspect.report import Reporter
@@ -59,7 +59,7 @@ def test_it_shows_frontiers_and_records_and_that_all_is_over(page: LivePage, wor
     [[runs, seconds, read, sent]] = rows["/df/map#1"]["by_worker"]
     assert (read, sent) == (3, 3)
     assert runs >= 1 and seconds > 0
-    assert rows["/df/map#1"]["built_at"].startswith("live_pages.py:")
+    assert rows["/df/map#1"]["built_at"].startswith("test_live_server.py:")
     [svg] = dataflow["drawings"].values()
     assert svg.startswith("<svg")
     assert not dataflow["over"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import timely
-from tests.inspect.live_pages import hold
+from tests.inspect.test_live_server import hold
 from timely.inspect import Picture, report_aggregator, snapshot
 from timely.inspect import report as module
 from timely.inspect.report import Reporter, plain, reporting, shaped

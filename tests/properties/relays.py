@@ -23,8 +23,7 @@ from tests.support.nesting import Location, Nesting, Time, below, flat, nested
 from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
 from timely.testing import Network
-from timely.testing.checker import InvariantChecker
-from timely.testing.simulator import SimulatedWorker
+from timely.testing.checker import InvariantChecker, SimulatedWorker
 from timely.worker.worker_messages import DataMessage
 
 Record: TypeAlias = tuple[int, int]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import timely
-from tests.testing import test_liveness, test_simulator_broken, test_simulator_negative
+from tests.testing import test_simulator_broken, test_simulator_negative
 from timely.testing import INVARIANTS, Invariant
 from timely.testing.flat_dataflow import Counts, FlatDataflow
 
@@ -58,7 +58,7 @@ def test_every_invariant_has_the_moment_of_its_check_as_on_the_page(invariant: I
 
 def objected_to() -> set[str]:
     """The ids that some negative test asks for."""
-    tests = [*vars(test_simulator_broken), *vars(test_simulator_negative), *vars(test_liveness)]
+    tests = [*vars(test_simulator_broken), *vars(test_simulator_negative)]
     named = {match[1] for name in tests if (match := re.match(r"test_T9_(?:INV_)?([A-Z]+\d+)_", name))}
     for cases, place in (
         (test_simulator_broken.FOLLOWS, 0),
