@@ -272,10 +272,12 @@ def _memory(*sizes: int) -> list[Row]:
                 done = subprocess.run(command, capture_output=True, text=True)
                 name = f"{algorithm}, random, {edges:,} edges: {contestant}"
                 if done.returncode:  # it may be out of memory, which is an answer
-                    rows.append(Row(f"{name}, s", None, note=done.stderr.strip().splitlines()[-1][:200]))
+                    rows.append(Row(f"{name}, processor s", None, note=done.stderr.strip().splitlines()[-1][:200]))
                     continue
                 told = json.loads(done.stdout.splitlines()[-1])
-                rows.append(Row(f"{name}, s", told["seconds"], note=f"processor {told['processor']:.1f} s"))
+                over = told["seconds"] is None
+                note = f"over {told['processor']:,} s" if over else f"in {told['seconds']:.1f} s"
+                rows.append(Row(f"{name}, processor s", None if over else told["processor"], note=note))
                 note = f"Python {told['python'] / 1e6:,.0f}, Java {told['java'] / 1e6:,.0f}"
                 rows.append(Row(f"{name}, peak MB", told["peak"] / 1e6, note=note))
     return rows

@@ -37,6 +37,9 @@ SMALL = 20_000
 
 ROUNDS = 10
 
+LIMIT = 1200
+"""Seconds of processor time, those of Java's start included, after which a contestant is given up."""
+
 
 class PythonWatch(Watch):
     """Also keeps the most that was seen in all but Java's processes together, as ``python``, and in Java's, as ``java``."""
@@ -56,6 +59,13 @@ class PythonWatch(Watch):
         for pid in sizes:  # a process may end between two looks, with up to as much as was between them
             self._processor[pid] = max(_processor_time(pid), self._processor.get(pid, 0.0))
         self._looking = time.thread_time()
+        if self.processor > LIMIT:
+            self.write({"seconds": None, "processor": LIMIT})
+            os._exit(0)  # Java ends with it
+
+    def write(self, took: dict[str, float | None]) -> None:
+        """Print what was taken, and the memory that was seen, as JSON."""
+        print(json.dumps({**took, "peak": self.peak, "python": self.python, "java": self.java}), flush=True)
 
     @property
     def processor(self) -> float:
@@ -119,7 +129,7 @@ CONTESTANTS: Mapping[str, Mapping[str, Algorithm]] = {
 """What each contestant makes of the edges."""
 
 
-def measure(session: SparkSession, watch: PythonWatch, algorithm: Algorithm, edges: int) -> dict[str, float]:
+def measure(session: SparkSession, watch: PythonWatch, algorithm: Algorithm, edges: int) -> dict[str, float | None]:
     """Return the seconds and the processor time from so many edges in Spark's cache to the end of the result, thrown away."""
     frame = random_edges(session, edges).persist()
     frame.count()
@@ -145,7 +155,7 @@ def main() -> None:
         measure(session, watch, algorithm, SMALL)
         took = measure(session, watch, algorithm, chosen.edges)
     session.stop()
-    print(json.dumps({**took, "peak": watch.peak, "python": watch.python, "java": watch.java}))
+    watch.write(took)
 
 
 if __name__ == "__main__":

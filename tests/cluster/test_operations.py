@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
@@ -55,9 +56,11 @@ def bare_python(tmp_path: Path) -> Path:
     folder = tmp_path / "packages"
     folder.mkdir()
     ours = {"timely", "attr", "attrs", "sortedcontainers", "typing_extensions.py"}
-    for path in Path(pyspark.__file__).parents[1].iterdir():
-        if path.name not in ours and path.suffix != ".pth" and "editable" not in path.name:
-            (folder / path.name).symlink_to(path)
+    for package in (pyspark, pyarrow):  # another version of Spark is in a place of its own, which comes first
+        for path in Path(package.__file__).parents[1].iterdir():
+            link = folder / path.name
+            if path.name not in ours and path.suffix != ".pth" and "editable" not in path.name and not link.exists():
+                link.symlink_to(path)
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
