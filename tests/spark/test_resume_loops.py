@@ -31,8 +31,8 @@ def test_a_loop_goes_on_after_two_kills(edges: DataFrame, tmp_path: Path) -> Non
     checkpoint = tmp_path / "kept"
     killer = Killer(tmp_path, checkpoint, (Kill(1, 25), Kill(0, 20)))
     options: Any = {"workers": 2, "checkpoint": checkpoint, "checkpoint_every": EVERY}
-    result = FUNCTIONS["pagerank"](edges, live=killer, **options)
-    assert rows(result) == rows(FUNCTIONS["pagerank"](edges, workers=2))
+    result = FUNCTIONS["pagerank"](edges, rounds=150, live=killer, **options)
+    assert rows(result) == rows(FUNCTIONS["pagerank"](edges, rounds=150, workers=2))
     assert killer.done == 2
     assert result.resumed == [1, 1]
     assert all(worker.checkpoints for worker in result.metrics)
