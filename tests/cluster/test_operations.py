@@ -57,7 +57,7 @@ def bare_python(tmp_path: Path) -> Path:
     folder.mkdir()
     ours = {"timely", "attr", "attrs", "sortedcontainers", "typing_extensions.py"}
     for package in (pyspark, pyarrow):  # another version of Spark is in a place of its own, which comes first
-        for path in Path(package.__file__).parents[1].iterdir():
+        for path in Path(str(package.__file__)).parents[1].iterdir():
             link = folder / path.name
             if path.name not in ours and path.suffix != ".pth" and "editable" not in path.name and not link.exists():
                 link.symlink_to(path)

@@ -24,11 +24,9 @@ from timely import ConfigurationError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
 from timely.graphs.graphframes.pregel.expression_kernels import ColumnAggregate, ColumnField, Constant, FunctionCall
-from timely.graphs.graphframes.pregel.independent_set import maximal_independent_set
-from timely.graphs.graphframes.pregel.k_core import k_core
-from timely.graphs.graphframes.pregel.landmarks import landmark_distances
 from timely.graphs.graphframes.pregel.neighborhood_labels import neighborhood_labels
-from timely.graphs.graphframes.pregel.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.graphframes.pregel.paths import landmark_distances, simple_cycles, simple_paths
+from timely.graphs.graphframes.pregel.peeling import k_core, maximal_independent_set
 from timely.graphs.graphframes.pregel.personalized_rank import personalized_pagerank
 from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization, svd_plus_plus
 

@@ -28,7 +28,7 @@ from tests.support.memory_registry import pause
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError
 from timely.graphs import pagerank, rank
-from timely.graphs.graphframes.pregel.k_core import _Peeling, k_core
+from timely.graphs.graphframes.pregel.peeling import _Peeling, k_core
 from timely.graphs.stages.repartitioned_state import register_parts
 from timely.memory import MemoryBudget
 

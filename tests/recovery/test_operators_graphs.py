@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.recovery.cutting import EPOCHS, Cut, cuts, run
 from timely import graphs
-from timely.graphs.graphframes.pregel.k_core import k_core
+from timely.graphs.graphframes.pregel.peeling import k_core
 
 Edges = list[list[tuple[int, list[tuple[int, int]]]]]
 

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely import differential as dd
-from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
-from timely.differential.spark.feed_state import TableBuilder
+from timely.differential.spark.feed_tables import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, TableBuilder, Upserted
 from timely.differential.spark.view_rows import all_rows, changed_rows
 from timely.differential.tables.expressions.column_stages import minus
 from timely.errors import CollectionMismatch, FeedError, OperatorError, SchemaError

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType, DataType, StringType, StructType
 
 from timely.dataflow.origin import origin
-from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
+from timely.differential.spark.feed_tables import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.tables.values.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.connect import functions_of

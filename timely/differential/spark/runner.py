@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.collections import Collection
-from timely.differential.spark.feed_state import TableBuilder
+from timely.differential.spark.feed_tables import TableBuilder
 from timely.differential.spark.feeds import Feed, as_feed
 from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
 from timely.differential.tables import Table, sql, table

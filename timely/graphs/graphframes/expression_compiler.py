@@ -12,16 +12,16 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
 
-from timely.graphs.graphframes.connect_plan import ConnectPlan
-from timely.graphs.graphframes.expression_types import (
+from timely.graphs.graphframes.expression_plans import (
     ARGUMENTS,
     NUMBERS,
+    ConnectPlan,
+    JvmPlan,
     PlanNode,
     castable,
     refused,
     type_name,
 )
-from timely.graphs.graphframes.jvm_plan import JvmPlan
 from timely.graphs.graphframes.pregel.expression_kernels import (
     AGGREGATES,
     FUNCTIONS,

@@ -16,25 +16,17 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.graphframes.aggregate_messages import Expressions, aggregated_messages
-from timely.graphs.graphframes.aggregate_neighbors import aggregated_neighbors
-from timely.graphs.graphframes.clustering import clusters
-from timely.graphs.graphframes.graph_tables import DEFAULT_LEVEL, DISTANCES, DST, ID, SRC, WEIGHT, GraphTables
+from timely.graphs.graphframes.aggregations import Expressions, aggregated_messages, aggregated_neighbors, neighborhood_sketches
+from timely.graphs.graphframes.graph_tables import DEFAULT_LEVEL, DISTANCES, DST, ID, SRC, WEIGHT, GraphTables, condition, nested
 from timely.graphs.graphframes.motifs import find_motif
-from timely.graphs.graphframes.neighborhood_sketches import neighborhood_sketches
-from timely.graphs.graphframes.path_tables import shortest_paths_between
-from timely.graphs.graphframes.pregel.independent_set import maximal_independent_set
-from timely.graphs.graphframes.pregel.k_core import k_core
-from timely.graphs.graphframes.pregel.landmarks import landmark_distances
 from timely.graphs.graphframes.pregel.neighborhood_labels import check_votes, neighborhood_labels
-from timely.graphs.graphframes.pregel.path_enumeration import simple_cycles, simple_paths
+from timely.graphs.graphframes.pregel.paths import landmark_distances, simple_cycles, simple_paths
+from timely.graphs.graphframes.pregel.peeling import k_core, maximal_independent_set
 from timely.graphs.graphframes.pregel.personalized_rank import Dangling
 from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization
 from timely.graphs.graphframes.pregel_builder import Pregel
-from timely.graphs.graphframes.ranks import ranked, ranks
-from timely.graphs.graphframes.ratings import factorized
-from timely.graphs.graphframes.structs import condition, nested
 from timely.graphs.graphframes.unused_parameters import without_effect
+from timely.graphs.graphframes.vertex_tables import clusters, factorized, ranked, ranks, shortest_paths_between
 from timely.graphs.spark import algorithms
 from timely.graphs.spark.graph_columns import column_type, quoted, widened
 from timely.graphs.spark.result import GraphResult, RunOptions, check_algorithm, check_positive, derived_result

@@ -195,3 +195,18 @@ def first_row(frame: DataFrame) -> tuple[Any, ...]:
     row = frame.first()
     assert row is not None
     return tuple(row)
+
+
+def nested(frame: DataFrame, name: str) -> DataFrame:
+    """Return a frame whose one column is a struct of all columns of ``frame``."""
+    return frame.select(F.struct(*map(quoted, frame.columns)).alias(name))
+
+
+def field(struct: str, name: str) -> Column:
+    """Return a field of a struct column."""
+    return F.col(quoted(struct)).getField(name)
+
+
+def condition(expression: str | Column) -> Column:
+    """Return a condition of the user's: an SQL expression or a column."""
+    return F.expr(expression) if isinstance(expression, str) else expression

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from timely.errors import ConfigurationError
-from timely.graphs.graphframes.structs import field, nested
+from timely.graphs.graphframes.graph_tables import field, nested
 from timely.graphs.spark.graph_columns import quoted
 
 _TERM: Final = re.compile(

@@ -1,20 +1,148 @@
-"""Expressions of Spark Connect: there is no analysed plan, so the server says the type of each part, and casts are inserted here.
+"""What column expressions say: their resolved parts as ``PlanNode``, the same for both kinds of sessions.
 
-The invariant: a cast is inserted only where Spark's rule is that all arguments get one type, which the server says. Another
-argument of another type is refused.
+In classic sessions Spark resolves names and inserts casts, and ``JvmPlan`` reads its analysed plan. Over Spark Connect there is
+none: the server says the type of each part, and ``ConnectPlan`` inserts the casts. The invariant: it inserts one only where
+Spark's rule is that all arguments get one type, which the server says. Another argument of another type is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import attrs
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, MapType, StructField, StructType
 
-from timely.graphs.graphframes.expression_types import PlanNode, castable, nullable, refused, type_name
+from timely.errors import ConfigurationError
+from timely.graphs.graphframes.pregel.expression_kernels import AGGREGATES
+from timely.spark.versions import parsed_type, sum_is_checked
+
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+NUMBERS: Final = _WHOLE | {"float", "double"}
+_ATOMS: Final = NUMBERS | {"boolean", "string", "date", "timestamp", "timestamp_ntz"}
+_WIDER: Final = ("byte", "short", "integer", "long", "float", "double")
+
+ARGUMENTS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("Abs", "Add", "Multiply", "Subtract", "UnaryMinus", "Divide", "IntegralDivide", "Remainder"), NUMBERS),
+    **dict.fromkeys(("Ceil", "Floor"), NUMBERS),
+    **dict.fromkeys(("Exp", "Log", "Pow", "Sqrt", "IsNaN"), frozenset({"float", "double"})),
+    **dict.fromkeys(("EqualNullSafe", "EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"), _ATOMS),
+    **dict.fromkeys(("Greatest", "In", "Least", "Max", "Min"), _ATOMS),
+    **dict.fromkeys(("Average", "Sum"), NUMBERS),
+    "Concat": frozenset({"string"}),
+}
+"""The types that functions take, where not any."""
+
+
+@attrs.frozen
+class PlanNode:
+    """A part of a resolved expression: the name of Spark's class for it, its type, its arguments as its reader has them.
+
+    ``Attribute`` and ``GetStructField`` have a name as ``value``, ``Literal`` its value.
+    """
+
+    function: str
+    type: DataType
+    arguments: Sequence[Any] = ()
+    text: str = ""
+    """The expression as errors quote it."""
+    checked: bool = True
+    """Whether Spark raises where the function has no result, instead of null or an overflow."""
+    value: Any = None
+
+
+def refused(column: Column, what: str) -> ConfigurationError:
+    """Return the error for a column that has a part that workers do not compute."""
+    return ConfigurationError(
+        f"pregel: the expression {column} {what}, which workers cannot compute as Spark does: use simpler expressions, "
+        "or timely.graphs.spark.pregel, whose functions are Python"
+    )
+
+
+def castable(source: str, target: str, checked: bool) -> bool:
+    """Return whether workers cast one type to another as Spark does, which raises for what does not fit if it is ``checked``."""
+    if source == "void" or source == target:
+        return True
+    if not (target in NUMBERS and (source in NUMBERS or source == "boolean")):
+        return False
+    return checked or source == "boolean" or _WIDER.index(source) < _WIDER.index(target)
+
+
+def nullable(kind: DataType) -> DataType:
+    """Return a type whose every part may be null, so that values of two expressions are of one type."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    return MapType(kind.keyType, nullable(kind.valueType)) if isinstance(kind, MapType) else kind
+
+
+def type_name(kind: DataType) -> str:
+    """Return the name of a type: a string with a collation is ``string collate``, as its strings differ from others."""
+    return kind.simpleString() if kind.typeName() == "string" else kind.typeName()
+
+
+class JvmPlan:
+    """Reads one column over ``frame``, or of the groups of ``frame`` by ``key``."""
+
+    def __init__(self, frame: DataFrame, column: Column, key: str | None = None) -> None:
+        self._column = column
+        named = column.alias("value")
+        chosen: Any = frame.select(named) if key is None else frame.groupBy(key).agg(named)
+        expressions = chosen._jdf.queryExecution().analyzed().expressions()
+        self.root: Any = expressions.apply(expressions.size() - 1)
+
+    def read(self, node: Any) -> PlanNode:
+        """Return an expression of Java's as a part of the plan."""
+        function = node.getClass().getSimpleName()
+        children = _java_children(node)
+        if function in ("Alias", "Nvl"):
+            return self.read(children[0])
+        if function == "AttributeReference":
+            return PlanNode("Attribute", _type(node), value=node.name())
+        if function == "Literal":
+            value = node.value()
+            plain = value is None or isinstance(value, bool | int | float)
+            return PlanNode(function, _type(node), value=value if plain else value.toString())
+        if function == "GetStructField":
+            fields: Any = _type(children[0])
+            return PlanNode(function, _type(node), children, value=fields.names[node.ordinal()])
+        if function == "AggregateExpression":
+            aggregate, distinct = children[0], node.isDistinct() or node.filter().isDefined()
+            function, node, children = aggregate.getClass().getSimpleName(), aggregate, _java_children(aggregate)
+            if distinct or len(children) != 1 or function not in AGGREGATES:
+                raise refused(self._column, f"has the aggregate {node.sql()}")
+        elif function == "CreateNamedStruct":
+            children = children[1::2]
+        return PlanNode(function, _type(node), children, str(node.sql()), self._checked(function, node))
+
+    def _checked(self, function: str, node: Any) -> bool:
+        if function in ("Abs", "UnaryMinus"):
+            return bool(node.failOnError())
+        if function in ("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Cast"):
+            mode = str(node.evalMode())
+            if mode == "TRY" and function != "Cast":
+                raise refused(self._column, f"has {node.sql()}, which has no result where others raise")
+            return mode == "ANSI"
+        return function != "Sum" or sum_is_checked(node)
+
+
+def _java_children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(at) for at in range(children.size())]
+
+
+def _type(node: Any) -> DataType:
+    return _parsed(node.dataType().sql())
+
+
+@lru_cache(1024)
+def _parsed(text: str) -> DataType:
+    return nullable(parsed_type(text))
+
 
 _FUNCTIONS: Final = {
     **{name.lower(): name for name in ("Abs", "And", "Ceil", "Coalesce", "Concat", "Exp", "Floor", "Greatest", "In", "IsNaN")},
