@@ -21,7 +21,7 @@ from timely.differential.spark import changes, maintain, upserts
 from timely.errors import SchemaError, TimelyWarning
 from timely.spark import stream
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:distutils")]  # of PySpark 3.5
 
 NOW = {"availableNow": True}
 

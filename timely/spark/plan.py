@@ -386,8 +386,8 @@ def can_hash(kind: DataType) -> bool:
 def has_collation(kind: DataType) -> bool:
     """Return whether a type has strings with a collation, of which different ones may be equal.
 
-    >>> has_collation(ArrayType(StringType("UNICODE_CI"))), has_collation(StringType())
-    (True, False)
+    >>> has_collation(ArrayType(StringType()))
+    False
     """
     if isinstance(kind, ArrayType):
         return has_collation(kind.elementType)
