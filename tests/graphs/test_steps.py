@@ -20,7 +20,6 @@ import pytest
 import timely
 from tests.recovery.cutting import Phase
 from tests.support.memory_registry import pause
-from timely import ConfigurationError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
 from timely.graphs.graphframes.pregel.expression_kernels import ColumnAggregate, ColumnField, Constant, FunctionCall
@@ -235,21 +234,6 @@ def test_a_source_that_is_no_vertex() -> None:
     vertices = table([1, 2], source=pa.array([None, 0], pa.int32()))
     with pytest.raises(timely.OperatorError, match="a source of the ranks is no vertex: 1 of 2 are none"):
         run(lambda edges, vertices: personalized_pagerank(edges, vertices, sources=2, rounds=1), [], vertices, 2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"damping": 1.0, "rounds": 1}, "damping must be at least 0 and below 1, not 1.0"),
-        ({}, "exactly one of rounds and a tolerance"),
-        ({"tolerance": 0.0}, "a tolerance must be above 0"),
-        ({"rounds": -1}, "rounds must be 0 or more"),
-        ({"rounds": 1, "dangling": "drop"}, "dangling must be 'spread' or 'scale'"),
-    ],
-)
-def test_parameters_of_ranks(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
-        personalized_pagerank(None, None, **settings)  # type: ignore[arg-type]
 
 
 class Added(StepProgram[int]):

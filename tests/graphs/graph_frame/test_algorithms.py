@@ -102,7 +102,7 @@ def test_personalized_pagerank(session: SparkSession) -> None:
         ({}, "pageRank: exactly one of maxIter and tol"),
         ({"maxIter": 3, "tol": 0.1}, "pageRank: exactly one of maxIter and tol"),
         ({"maxIter": 0}, "maxIter must be a whole number above 0"),
-        ({"tol": 0.0}, "a tolerance must be above 0"),
+        ({"tol": 0.0}, "pageRank: tol must be above 0"),
         ({"maxIter": 3, "resetProbability": 0}, "resetProbability must be above 0"),
         ({"maxIter": 3, "sourceId": "x"}, "pageRank: of sourceIds, the source is 'x', and the nodes are bigint"),
         ({"maxIter": 3, "dangling": "keep"}, "dangling must be 'spread' or 'scale'"),

@@ -7,7 +7,6 @@ differ in the plan that is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
@@ -33,15 +32,6 @@ from timely.graphs.graphframes.pregel.expression_kernels import (
 )
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.versions import arrow_type
-
-
-class _Plan(Protocol):
-    """An expression as a session has it."""
-
-    @property
-    def root(self) -> Any: ...
-
-    def read(self, node: Any) -> PlanNode: ...
 
 
 def compiled(frame: DataFrame, column: Column) -> tuple[ColumnExpression, DataType]:
@@ -74,7 +64,7 @@ def compiled_aggregate(
 class _Compiler:
     """Compiles one column of the user's, which errors quote."""
 
-    def __init__(self, column: Column, plan: _Plan, grouped: bool) -> None:
+    def __init__(self, column: Column, plan: ConnectPlan | JvmPlan, grouped: bool) -> None:
         self._column = column
         self._plan = plan
         self._known = FUNCTIONS | AGGREGATES if grouped else FUNCTIONS

@@ -16,10 +16,15 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.graphframes.aggregations import Expressions, aggregated_messages, aggregated_neighbors, neighborhood_sketches
+from timely.graphs.graphframes.edge_aggregates import (
+    Expressions,
+    aggregated_messages,
+    aggregated_neighbors,
+    neighborhood_sketches,
+)
 from timely.graphs.graphframes.graph_tables import DEFAULT_LEVEL, DISTANCES, DST, ID, SRC, WEIGHT, GraphTables, condition, nested
 from timely.graphs.graphframes.motifs import find_motif
-from timely.graphs.graphframes.pregel.neighborhood_labels import check_votes, neighborhood_labels
+from timely.graphs.graphframes.pregel.neighborhood_labels import neighborhood_labels
 from timely.graphs.graphframes.pregel.paths import landmark_distances, simple_cycles, simple_paths
 from timely.graphs.graphframes.pregel.peeling import k_core, maximal_independent_set
 from timely.graphs.graphframes.pregel.personalized_rank import Dangling
@@ -636,6 +641,12 @@ class GraphFrame:
         [(1, 3), (2, 1), (3, 2)]
         """
         check_positive("neighborhood_aware_cdlp", "max_iter", max_iter)
+        multiplier = structural_similarity_multiplier
+        if not (multiplier > 0 or (multiplier == 0 and not ignore_direct_links)):
+            raise ConfigurationError(
+                "neighborhood_aware_cdlp: structural_similarity_multiplier must be 0 or more, and above 0 where direct links are"
+                f" ignored, not {multiplier!r}"
+            )
         kind = column_type(self.vertices, initial_label_col or self.ID, "vertices")
         if isinstance(kind, ArrayType | MapType | StructType):
             raise SchemaError(
@@ -644,11 +655,10 @@ class GraphFrame:
         apply = partial(
             neighborhood_labels,
             rounds=max_iter,
-            similarity=structural_similarity_multiplier,
+            similarity=multiplier,
             direct=0.0 if ignore_direct_links else 1.0,
             both_ways=not is_directed,
         )
-        check_votes(structural_similarity_multiplier, apply.keywords["direct"])
         vertices = self._tables.node_column(F.col(quoted(initial_label_col or self.ID)).alias("label"))
         schema = StructType([StructField("label", kind)])
         labels = self._tables.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ from timely.graphs.graphframes.graph_tables import (
     nested,
 )
 from timely.graphs.graphframes.pregel.paths import landmark_distances
-from timely.graphs.graphframes.pregel.personalized_rank import Dangling, check_rank_parameters, personalized_pagerank
+from timely.graphs.graphframes.pregel.personalized_rank import Dangling, personalized_pagerank
 from timely.graphs.graphframes.pregel.svd_plus_plus import Factorization, svd_plus_plus
 from timely.graphs.spark.graph_columns import column_type, quoted
 from timely.graphs.spark.result import GraphResult, RunOptions, check_positive
@@ -48,7 +48,10 @@ def ranks(
         raise ConfigurationError(f"{method}: resetProbability must be above 0 and at most 1, not {reset!r}")
     if (rounds is None) == (tol is None):
         raise ConfigurationError(f"{method}: exactly one of maxIter and tol must be given, not {rounds!r} and {tol!r}")
-    check_rank_parameters(1 - reset, tol, rounds, dangling)
+    if tol is not None and not tol > 0:
+        raise ConfigurationError(f"{method}: tol must be above 0, not {tol!r}")
+    if dangling not in get_args(Dangling):
+        raise ConfigurationError(f"{method}: dangling must be 'spread' or 'scale', not {dangling!r}")
     apply = partial(
         personalized_pagerank,
         sources=len(sources),

@@ -7,7 +7,7 @@ checked at the call: ``SchemaError`` for a missing column or a wrong type, ``Con
 See ``docs/graphs_on_spark.md``.
 """
 
-from timely.graphs.graphframes.aggregations import AggregateMessages, AggregateNeighbors
+from timely.graphs.graphframes.edge_aggregates import AggregateMessages, AggregateNeighbors
 from timely.graphs.graphframes.graph_frame import GraphFrame
 from timely.graphs.graphframes.pregel_builder import Pregel
 from timely.graphs.spark.algorithms import (

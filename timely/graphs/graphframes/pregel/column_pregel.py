@@ -102,9 +102,8 @@ def column_pregel(edges: Stream[T, Any], vertices: Stream[T, Any], program: Colu
     """Return Arrow batches ``(node, ...)`` with the state columns of each vertex after the last superstep.
 
     ``edges`` are batches ``(src, dst)``, ``vertices`` are batches with a column ``node``, both with the attributes that the
-    program reads. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for two vertices with
-    one node, edges whose ends are no vertices, and values for which an expression has no result. Source: Malewicz et al.,
-    "Pregel: a system for large-scale graph processing" (2010).
+    program reads. ``SchemaError`` for values for which an expression has no result. Source: Malewicz et al., "Pregel: a system
+    for large-scale graph processing" (2010).
 
     >>> import timely
     >>> from timely.graphs.graphframes.pregel.expression_kernels import Constant

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.errors import ConfigurationError, SchemaError
+from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import BLOCK, Column, join_columns, run_starts
@@ -33,26 +33,11 @@ def neighborhood_labels(
     that Arrow can sort. In a round the label of each ``src`` votes at ``dst``: ``direct``, and ``similarity`` for each neighbour
     that both have in common. All nodes at once take the label with the most votes, of several the greatest; those without a
     vote stay as they are. That ends when no label changes, or after so many ``rounds``. Neighbours are in either direction.
-    With ``both_ways`` votes are too, and repeated edges are one. Each time is a graph of its own.
-
-    ``ConfigurationError`` for parameters that cannot be; ``SchemaError``, as the cause of an ``OperatorError``, for labels that
-    are null, two vertices with one node, and edges whose ends are no vertices. Source: Xie and Szymanski, "Community detection
-    using a neighborhood strength driven label propagation algorithm" (2011).
+    With ``both_ways`` votes are too, and repeated edges are one. ``SchemaError`` for labels that are null. Source: Xie and
+    Szymanski, "Community detection using a neighborhood strength driven label propagation algorithm" (2011).
     """
-    if not (isinstance(rounds, int) and rounds >= 0):
-        raise ConfigurationError(f"neighborhood labels: rounds must be 0 or more, not {rounds!r}")
-    check_votes(similarity, direct)
     program = _Voting(rounds, similarity, direct, both_ways)
     return bulk_synchronous("neighborhood labels", [vertices, edges], program)
-
-
-def check_votes(similarity: float, direct: float) -> None:
-    """Raise ``ConfigurationError`` for votes that cannot be."""
-    if not (similarity >= 0 and direct >= 0 and similarity + direct > 0):
-        raise ConfigurationError(
-            "neighborhood labels: the votes of an edge and of neighbours in common must be 0 or more, and not both 0:"
-            f" {direct!r} and {similarity!r}"
-        )
 
 
 @attrs.define(eq=False)

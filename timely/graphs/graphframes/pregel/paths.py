@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.errors import ConfigurationError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import MISSING, Column, Mask, Rows, join_columns, sorted_distinct
@@ -33,11 +32,8 @@ def landmark_distances(
     ``edges`` are batches ``(src, dst)``, ``vertices`` are batches ``(node, landmark)``, where ``landmark`` is null, or the number
     of the landmark that the node belongs to, from 0 up to ``landmarks - 1``. The distance is the least number of edges of a path
     that begins at a node of the landmark, in either direction with ``both_ways``. Landmarks without a path, or with none of up to
-    ``limit`` edges, are not in the list. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``,
-    for two vertices with one node, and edges whose ends are no vertices; ``ConfigurationError`` for less than 1 landmark.
+    ``limit`` edges, are not in the list.
     """
-    if landmarks < 1:
-        raise ConfigurationError(f"landmark distances: there must be 1 landmark or more, not {landmarks!r}")
     return bulk_synchronous("landmark distances", [vertices, edges], _Searching(landmarks, both_ways, limit))
 
 
@@ -102,9 +98,8 @@ def simple_cycles(edges: Stream[T, Any], vertices: Stream[T, Any], *, limit: int
     """Return Arrow batches ``(path)``: for each cycle without repeated nodes the list of its nodes, the smallest first and last.
 
     ``edges`` are batches ``(src, dst)``, of which repeated ones are one; ``vertices`` are batches with a column ``node``. Cycles
-    have up to ``limit`` edges, if that is given. Each time is a graph of its own. ``SchemaError``, as the cause of an
-    ``OperatorError``, for two vertices with one node, and edges whose ends are no vertices. Source: Rocha and Thatte,
-    "Distributed cycle detection in large-scale sparse graphs" (2015).
+    have up to ``limit`` edges, if that is given. Source: Rocha and Thatte, "Distributed cycle detection in large-scale sparse
+    graphs" (2015).
     """
     return bulk_synchronous("simple cycles", [vertices, edges], _Cycles(limit))
 

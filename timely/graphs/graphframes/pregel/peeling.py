@@ -23,8 +23,7 @@ def k_core(edges: Stream[T, Any], vertices: Stream[T, Any]) -> Stream[T, Any]:
     """Return Arrow batches ``(node, core)``: the greatest ``k`` of a subgraph with degrees of at least ``k`` that the node is in.
 
     ``edges`` are batches ``(src, dst)`` without a direction, ``vertices`` are batches with a column ``node``. Repeated edges
-    count, and a loop counts twice. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for
-    two vertices with one node, and edges whose ends are no vertices. Source: Matula and Beck, "Smallest-last ordering" (1983).
+    count, and a loop counts twice. Source: Matula and Beck, "Smallest-last ordering" (1983).
     """
     return bulk_synchronous("k-core", [vertices, edges], _Peeling())
 
@@ -73,9 +72,8 @@ def maximal_independent_set(edges: Stream[T, Any], vertices: Stream[T, Any], *, 
     """Return Arrow batches ``(node)``: nodes of which no two are ends of an edge, and so many that no node can be added.
 
     ``edges`` are batches ``(src, dst)`` without a direction, of which loops are left out; ``vertices`` are batches with a column
-    ``node``. ``seed`` chooses one of the many sets; it is the same set for any number of workers. Each time is a graph of its
-    own. ``SchemaError``, as the cause of an ``OperatorError``, for two vertices with one node, and edges whose ends are no
-    vertices. Source: Luby, "A simple parallel algorithm for the maximal independent set problem" (1986).
+    ``node``. ``seed`` chooses one of the many sets; it is the same set for any number of workers. Source: Luby, "A simple
+    parallel algorithm for the maximal independent set problem" (1986).
     """
     return bulk_synchronous("maximal independent set", [vertices, edges], _Choosing(seed))
 

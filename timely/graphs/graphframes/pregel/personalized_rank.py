@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, Stream
-from timely.errors import ConfigurationError, SchemaError
+from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.structures.arrays import Floats
@@ -38,29 +38,11 @@ def personalized_pagerank(
     the source that the node is, from 0. The ranks of a source add up to 1. Without ``sources`` there is one rank for each node,
     of which all nodes are a source, and the ranks add up to the number of nodes. In a round a node gives ``damping`` of its rank
     to its targets in equal parts; the rest goes to the source. Exactly one of ``rounds``, and ``tolerance`` for the greatest
-    change of a rank in the last round. Each time is a graph of its own.
-
-    ``ConfigurationError`` for such parameters that cannot be; ``SchemaError``, as the cause of an ``OperatorError``, for a source
-    that no vertex is, two vertices with one node, and edges whose ends are no vertices. Source: Haveliwala, "Topic-sensitive
-    PageRank" (2002).
+    change of a rank in the last round. ``SchemaError`` for a source that no vertex is.
+    Source: Haveliwala, "Topic-sensitive PageRank" (2002).
     """
-    check_rank_parameters(damping, tolerance, rounds, dangling)
     program = _Ranking(sources, damping, tolerance, rounds, dangling == "scale")
     return bulk_synchronous("personalized pagerank", [vertices, edges], program)
-
-
-def check_rank_parameters(damping: float, tolerance: float | None, rounds: int | None, dangling: object) -> None:
-    """Raise ``ConfigurationError`` for invalid parameters."""
-    if not 0 <= damping < 1:
-        raise ConfigurationError(f"personalized pagerank: damping must be at least 0 and below 1, not {damping!r}")
-    if (tolerance is None) == (rounds is None):
-        raise ConfigurationError("personalized pagerank: exactly one of rounds and a tolerance must be given")
-    if tolerance is not None and not tolerance > 0:
-        raise ConfigurationError(f"personalized pagerank: a tolerance must be above 0, not {tolerance!r}")
-    if rounds is not None and not (isinstance(rounds, int) and rounds >= 0):
-        raise ConfigurationError(f"personalized pagerank: rounds must be 0 or more, not {rounds!r}")
-    if dangling not in ("spread", "scale"):
-        raise ConfigurationError(f"personalized pagerank: dangling must be 'spread' or 'scale', not {dangling!r}")
 
 
 @attrs.define(eq=False)

@@ -52,9 +52,8 @@ def svd_plus_plus(edges: Stream[T, Any], vertices: Stream[T, Any], parameters: F
     column ``node``. ``explicit`` and ``implicit`` are lists of float64: of a user the factors, without and with those of what was
     rated; of an item the factors, and those that it adds to whoever rated it. ``norm`` is 1 / sqrt(number of ratings). ``error``
     is the sum of the squared errors of predicting an item's ``ratings``, null where there are none. A round reads all ratings
-    once, and then changes all nodes. Factors begin between 0 and 1, by ``seed`` and node. Each time is a graph of its own.
-    ``SchemaError``, as the cause of an ``OperatorError``, for ratings that are null, two vertices with one node, and edges whose
-    ends are no vertices. Source: Koren, "Factorization meets the neighborhood" (2008).
+    once, and then changes all nodes. Factors begin between 0 and 1, by ``seed`` and node.
+    ``SchemaError`` for ratings that are null. Source: Koren, "Factorization meets the neighborhood" (2008).
     """
     return bulk_synchronous("svd++", [vertices, edges], _Learning(parameters))
 
