@@ -81,7 +81,7 @@ class AggregateNeighbors:
     >>> from timely.spark import local_session
     >>> session = local_session(2)
     >>> AggregateNeighbors.dst_attr("age")
-    Column<'dst_attributes['age']'>
+    Column<'dst_attributes[...age...]'>
     """
 
     @staticmethod
