@@ -182,6 +182,26 @@ def test_one_question_finds_the_wrong_filter_of_a_long_query() -> None:
     assert 10 in first.rows[0]
 
 
+@pytest.mark.parametrize(
+    ("nesting", "operator"),
+    [
+        ("select id, cust from (select *, row_number() over (partition by cust order by id) as r from ({}) t) where r < 99", "Q"),
+        ("select id, cust from ({}) t order by id limit 99", "filter"),
+        ("with t as ({}) select a.id, b.cust from t a join t b on a.id = b.id", "filter"),
+    ],
+)
+def test_parts_of_a_query_that_are_read_from_many_sides_are_looked_at_once(nesting: str, operator: str) -> None:
+    query = "select id, cust from orders"
+    for _ in range(12):
+        query = nesting.format(query)
+    views = views_of(0)
+    views.view("v", f"with nested as ({query}) select id, cust from nested where id <> 3")
+    first = views.why_not("v", {"id": 3}).drops[0]
+    assert first.operator.startswith(operator)
+    assert "id <> 3" in first.reason
+    assert views.why("v", row=(4, 4)).inputs["orders"].keys() <= {row for row, _ in views.read("orders").rows}
+
+
 def test_questions_that_nothing_answers_are_refused() -> None:
     views = Views(Limits(queries=1))
     views.table("t", "n long, word string", [(1, "few")])

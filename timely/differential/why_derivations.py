@@ -87,7 +87,7 @@ class SentRecords(Pusher[Any]):
         self._order: list[Record] = []
         self._by_key: dict[Record, list[Record]] = {}
         self._left: dict[Record, list[Record]] = {}
-        self._made_of: dict[Record, list[Way]] = {}
+        self._made_of: dict[Record, list[tuple[Record, ...]]] = {}  # of the records of each input
         self._taken: dict[str, int] = {}
 
     def push(self, time: object, batch: Container, records: int) -> None:
@@ -140,14 +140,16 @@ class SentRecords(Pusher[Any]):
                 return ((sources[0], record),)
             for other in self._new("records", sources[0].records()):
                 for made, _ in function([(other, 1)]):
-                    self._made_of.setdefault(made, []).append(((sources[0], other),))
+                    self._made_of.setdefault(made, []).append((other,))
         else:
             there: list[Way] = [((each, record),) for each in sources if each.rank(record) is not None]
             if there and not (wide and len(sources) == 1):
                 return min(there, key=_latest)
             keyed = [(each, other) for each in sources for other in each.with_key(_key(record))]
             return tuple((each, other) for each, other in keyed if each.rank(other) is not None)
-        ways = [way for way in self._made_of.get(record, ()) if all(each.rank(other) is not None for each, other in way)]
+        firsts = [port[0] for port in self.inputs]
+        ways = [tuple(zip(firsts, way)) for way in self._made_of.get(record, ())]
+        ways = [way for way in ways if all(each.rank(other) is not None for each, other in way)]
         return tuple(dict.fromkeys(one for way in ways for one in way)) if wide else min(ways, key=_latest, default=())
 
     def _join(self, pairing: Pairing, left: SentRecords, right: SentRecords) -> None:
@@ -157,7 +159,7 @@ class SentRecords(Pusher[Any]):
             made: list[Update] = []
             collect(made, key, one[1] if left_pairs else None, other[1] if right_pairs else None, 1)
             for record, _ in made:
-                self._made_of.setdefault(record, []).append(((left, one), (right, other)))
+                self._made_of.setdefault(record, []).append((one, other))
 
         for other in self._new("right", right.records()):
             key = other[0] if right_pairs else other

@@ -6,12 +6,13 @@ fewer: each attempt is an epoch whose changes are the rows that come and go. Whe
 
 from __future__ import annotations
 
+import itertools
 import math
 import time as clock
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -28,7 +29,12 @@ Program: TypeAlias = Callable[..., Collection[int]]
 Record: TypeAlias = Any
 Rows: TypeAlias = Mapping[Record, int] | Iterable[Record]
 """Rows with their counts, or each as often as it is there."""
+Inputs: TypeAlias = dict[str, dict[Record, int]]
 _Item: TypeAlias = tuple[str, object, int]
+Numbers: TypeAlias = frozenset[int]
+
+_TRIES: Final = 200
+"""Run at once at most."""
 
 
 @attrs.frozen
@@ -39,7 +45,7 @@ class Provenance:
     """
 
     row: Record
-    inputs: dict[str, dict[Record, int]]
+    inputs: Inputs
     steps: Derivation = attrs.field(eq=False, repr=False)
 
     def __str__(self) -> str:
@@ -99,7 +105,7 @@ class Explainer:
         """Change the inputs: of each, rows with what their counts grow by."""
         if unknown := changes.keys() - self._rows.keys():
             raise ConfigurationError(f"why: there is no input {', '.join(unknown)}: there are {', '.join(self._rows)}")
-        changed = self._run.advance(changes)
+        changed = self._run.advance([changes])
         if clock.thread_time() >= self._run.end:
             raise ConfigurationError(
                 f"why: the program was not over, so that why a row is there was not found out in {self._seconds:g} s"
@@ -107,7 +113,7 @@ class Explainer:
         if changed is None:
             raise ConfigurationError(f"why: the program fails over these rows: {self._run.error}") from self._run.error
         self._run.end = math.inf
-        for rows, news in ((self._result, changed), *((self._rows[name], news) for name, news in changes.items())):
+        for rows, news in ((self._result, changed[0]), *((self._rows[name], news) for name, news in changes.items())):
             for row, diff in news:
                 count = rows.pop(row, 0) + diff
                 if count:
@@ -157,28 +163,33 @@ class Followed:
         return self._provenance
 
 
-def provenance_of(program: Program, nears: Iterable[Mapping[str, Rows]], row: Record, seconds: float = math.inf) -> Provenance:
+def provenance_of(
+    program: Program,
+    nears: Iterable[Mapping[str, Rows]],
+    row: Record,
+    seconds: float = math.inf,
+    steps_of: Callable[[Inputs], Derivation] | None = None,
+) -> Provenance:
     """Return what ``why`` does, of the rows of the first of ``nears`` over which the result has ``row``."""
     end = clock.thread_time() + seconds
     for near in nears:
         items = [(name, each, count) for name, rows in near.items() for each, count in _counted(rows) if count]
-        search, chosen = _Search(program, items, list(near), row, seconds, end), list(range(len(items)))
-        if search.holds(chosen):
+        search, chosen = _Search(program, items, list(near), row, seconds, end), frozenset(range(len(items)))
+        if search.holds(chosen, [frozenset()]) == [True]:
             break
     else:
         raise ConfigurationError(f"why: the result has no row {brief(row)}")
-    chosen = search.shrunk(chosen)
-    search.begin()
-    if not search.holds(chosen):
+    result: Inputs = {}
+    for name, each, count in (items[number] for number in sorted(search.shrunk(chosen))):
+        result.setdefault(name, {})[each] = count
+    run = _Run(program, list(near), end, tapped=steps_of is None)
+    changed = run.advance([{name: list(rows.items()) for name, rows in result.items()}])
+    search.check_end()
+    if changed is None or sum(diff for other, diff in changed[0] if other == row) <= 0:
         raise ConfigurationError(
             f"why: the result has {brief(row)} over some rows once and once not: a program must do the same whenever it runs"
         )
-    result: dict[str, dict[Record, int]] = {}
-    for name, each, count in (items[number] for number in chosen):
-        result.setdefault(name, {})[each] = count
-    run = _Run(program, list(near), math.inf, tapped=True)
-    run.advance({name: list(rows.items()) for name, rows in result.items()})
-    return Provenance(row, result, steps(run.result, row))
+    return Provenance(row, result, steps(run.result, row) if steps_of is None else steps_of(result))
 
 
 def _counted(rows: Rows) -> Iterable[tuple[object, int]]:
@@ -189,12 +200,13 @@ class _Run:
     """A program on a worker of its own, over inputs that have no rows at first."""
 
     def __init__(self, program: Program, names: Sequence[str], end: float, *, tapped: bool = False) -> None:
-        self._worker, self._arrived, self._epoch, self.end = Worker(), list[Update](), 0, end
+        self._worker, self._epoch, self.end = Worker(), 0, end
+        self._arrived: defaultdict[int, list[Update]] = defaultdict(list)
         self.error: OperatorError | None = None
         with self._worker.dataflow(int) as scope:
             opened = {name: new_collection(scope, name=name) for name in names}
             result = program(**{name: collection for name, (_, collection) in opened.items()})
-            self._probe = result.inspect_batch(lambda time, batch: self._arrived.extend(batch)).probe()
+            self._probe = result.inspect_batch(lambda time, batch: self._arrived[time].extend(batch)).probe()
         self._sessions = {name: session for name, (session, _) in opened.items()}
         if tapped:
             sent_by = Derivations(scope).sent_by
@@ -202,12 +214,14 @@ class _Run:
             streams = {name: rows.stream for name, (_, rows) in opened.items()}
             self.inputs = {sent: name for name, each in streams.items() for sent in sent_by(scope.subgraph, each.source)}
 
-    def advance(self, changes: Changes) -> list[Update] | None:
-        """Compute an epoch, and return what it changes; ``None`` where it fails, and is over."""
-        self._epoch += 1
-        for name, session in self._sessions.items():
-            session.update_batch(list(changes.get(name, ())))
-            session.advance_to(self._epoch)
+    def advance(self, epochs: Sequence[Changes]) -> list[list[Update]] | None:
+        """Compute epochs in one go, and return what each changes; ``None`` where one fails, and all is over."""
+        first = self._epoch
+        for changes in epochs:
+            self._epoch += 1
+            for name, session in self._sessions.items():
+                session.update_batch(list(changes.get(name, ())))
+                session.advance_to(self._epoch)
         try:
             self._worker.step_while(lambda: self._probe.less_than(self._epoch) and clock.thread_time() < self.end)
         except OutOfMemoryError:
@@ -215,8 +229,7 @@ class _Run:
         except OperatorError as error:
             self.error = error
             return None
-        changed, self._arrived[:] = self._arrived[:], []
-        return changed
+        return [self._arrived.pop(epoch, []) for epoch in range(first, self._epoch)]
 
 
 class _Search:
@@ -227,42 +240,61 @@ class _Search:
     ) -> None:
         self._program, self._items, self._names, self._row = program, items, names, row
         self._seconds, self._end = seconds, end
-        self.begin()
+        self._begin()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         self._run = _Run(self._program, self._names, self._end)
         self._count = 0
-        self._there: set[int] = set()
+        self._there: Numbers = frozenset()
 
-    def holds(self, numbers: Iterable[int]) -> bool:
-        """Return whether the result over these items has the row. One that fails has none."""
-        wanted = set(numbers)
-        changes: dict[str, list[Update]] = {}
-        for sign, each in ((1, wanted - self._there), (-1, self._there - wanted)):
-            for number in each:
-                name, row, count = self._items[number]
-                changes.setdefault(name, []).append((row, sign * count))
-        changed = self._run.advance(changes)
+    def holds(self, chosen: Numbers, tries: Sequence[Numbers]) -> list[bool]:
+        """Return whether the result has the row over the chosen items without those of each try. One that fails has not."""
+        epochs, there, holding = list[Changes](), self._there, list[bool]()
+        for gone in tries:
+            changes: dict[str, list[Update]] = {}
+            wanted = chosen - gone
+            for sign, each in ((1, wanted - there), (-1, there - wanted)):
+                for number in each:
+                    name, row, count = self._items[number]
+                    changes.setdefault(name, []).append((row, sign * count))
+            epochs.append(changes)
+            there = wanted
+        changed = self._run.advance(epochs)
+        self.check_end()
+        if changed is None:
+            self._begin()
+            half = len(tries) // 2
+            return self.holds(chosen, tries[:half]) + self.holds(chosen, tries[half:]) if half else [False]
+        self._there = there
+        for updates in changed:
+            self._count += sum(diff for row, diff in updates if row == self._row)
+            holding.append(self._count > 0)
+        return holding
+
+    def check_end(self) -> None:
         if clock.thread_time() >= self._end:
             raise ConfigurationError(f"why {brief(self._row)} is there was not found out in {self._seconds:g} s")
-        if changed is None:
-            self.begin()
-            return False
-        self._count += sum(diff for row, diff in changed if row == self._row)
-        self._there = wanted
-        return self._count > 0
 
-    def shrunk(self, chosen: list[int]) -> list[int]:
-        """Return what is left of ``chosen`` when no item can go: halves are tried first, then ever smaller pieces."""
+    def shrunk(self, chosen: Numbers) -> Numbers:
+        """Return what is left of ``chosen`` when no item can go: all are tried first, then ever smaller pieces."""
         size = len(chosen)
         while size:
-            before, at = len(chosen), 0
-            while at < len(chosen):
-                fewer = chosen[:at] + chosen[at + size :]
-                if self.holds(fewer):
-                    chosen = fewer
-                else:
-                    at += size
-            if size > 1 or len(chosen) == before:  # single ones are tried until none of them can go
-                size = min(size // 2, len(chosen))
+            items, holding = sorted(chosen), list[bool]()
+            pieces = [frozenset(items[at : at + size]) for at in range(0, len(items), size)]
+            for at in range(0, len(pieces), _TRIES):
+                holding += self.holds(chosen, pieces[at : at + _TRIES])
+            fewer = self._without(chosen, list(itertools.compress(pieces, holding)))
+            if size > 1 or fewer == chosen:  # single ones are tried until none of them can go
+                size = min(size // (8 if size > 64 else 2), len(fewer))
+            chosen = fewer
+        return chosen
+
+    def _without(self, chosen: Numbers, pieces: list[Numbers]) -> Numbers:
+        """Return what is left when each of the pieces that still can has gone: of so many at once as could the last time."""
+        width = 1
+        while pieces:
+            tries = list(itertools.accumulate(pieces[:width], frozenset.union, initial=frozenset[int]()))
+            gone = [*self.holds(chosen, tries[1:]), False].index(False)
+            chosen, pieces = chosen - tries[gone], pieces[min(gone + 1, width) :]
+            width = min(max(1, 2 * gone), _TRIES)
         return chosen

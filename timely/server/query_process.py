@@ -27,7 +27,8 @@ import pyarrow as pa
 from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
 from timely.differential.tables.values.kinds import Column
 from timely.differential.tables.why_not import ViewRows
-from timely.differential.why_provenance import Explainer, provenance_of
+from timely.differential.why_derivations import Derivation
+from timely.differential.why_provenance import Explainer, Inputs, provenance_of
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
@@ -300,18 +301,20 @@ class RowSearch(Work):
         rows = list(itertools.islice(candidates, 2))
         if len(rows) != 1:
             raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
-        view = name.lower()
+        (asked,), view = rows, name.lower()
         tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
-        near = held.origins(view, {rows[0]: 1}) if view in held.queries else {view: {rows[0]: tables[view].get(rows[0], 0)}}
+        near = held.origins(view, {asked: 1}) if view in held.queries else {view: {asked: tables[view].get(asked, 0)}}
         if near is None:
-            nears = Explainer(held.program(view), tables).nears(rows[0])
+            nears = Explainer(held.program(view), tables).nears(asked)
         else:  # a side of a join that is not needed was not looked at
             nears = iter(({each: near.get(each, {}) for each in tables}, tables))
-        provenance = provenance_of(held.program(view), nears, rows[0])
-        if near is not None and view in held.queries:  # its operators are those of the query
-            few = held.over({each: provenance.inputs.get(each, {}) for each in tables})
-            provenance = attrs.evolve(provenance, steps=few.steps(view, {rows[0]: 1}))
-        self.started = provenance
+
+        def steps(inputs: Inputs) -> Derivation:
+            """Return the operators of the query."""
+            return held.over({each: inputs.get(each, {}) for each in tables}).steps(view, {asked: 1})
+
+        queried = near is not None and view in held.queries
+        self.started = provenance_of(held.program(view), nears, asked, steps_of=steps if queried else None)
 
 
 class QueryComputation:

@@ -148,6 +148,8 @@ class _Names:
     def __init__(self, views: ViewRows, view: str, plan: QueryPlan) -> None:
         self._views, self._view = views, view
         self._made: dict[int, str | Expr] = {}
+        self._dropped, self._lossy = set[int](), set[int]()
+        self._steps: dict[int, Derivation] = {}
         for node in plans_in(plan):
             table = node.table if isinstance(node, nodes.TableScan) else ""
             for ref, column in zip(node.columns, views.columns.get(table, ())):
@@ -185,6 +187,11 @@ class _Names:
         return " and ".join(map(self.text, conditions)) or "any value"
 
     def step(self, chosen: Candidates) -> Derivation:
+        if id(chosen) not in self._steps:
+            self._steps[id(chosen)] = self._step(chosen)
+        return self._steps[id(chosen)]
+
+    def _step(self, chosen: Candidates) -> Derivation:
         plan = chosen.plan
         if isinstance(plan, nodes.TableScan) and plan.table in self._views.queries:
             return self._views.steps(plan.table, chosen.rows)
@@ -198,6 +205,9 @@ class _Names:
 
     def drops(self, chosen: Candidates) -> Iterator[Drop]:
         """Yield where the last of candidates are dropped, and what that leads to."""
+        if id(chosen) in self._dropped:
+            return
+        self._dropped.add(id(chosen))
         plan, empty = chosen.plan, [each for each in _needed(chosen) if not each.rows]
         for each in empty:
             yield from self.drops(each)
@@ -212,6 +222,9 @@ class _Names:
 
     def _lost(self, chosen: Candidates) -> Iterator[Drop]:
         """Yield where some candidates are dropped, though others are not."""
+        if id(chosen) in self._lossy:
+            return
+        self._lossy.add(id(chosen))
         for each in chosen.inputs:
             yield from self._lost(each)
         if isinstance(chosen.plan, nodes.FilterRows):

@@ -44,13 +44,15 @@ class Candidates:
     made: Rows = attrs.field(repr=False)
     rows: Rows
 
-    def scans(self, used: Rows | None = None) -> Iterator[tuple[str, Rows]]:
-        """Yield the rows of tables that rows are made of, or those ``used`` of them."""
-        rows = self.rows if used is None else used
-        if isinstance(self.plan, TableScan):
-            yield self.plan.table, rows
-        for place, each in enumerate(self.inputs):
-            yield from each.scans(self._used(place, rows))
+    def scans(self) -> Iterator[tuple[str, Rows]]:
+        """Yield the rows of tables that rows are made of."""
+        left, seen = [(self, self.rows)], set[tuple[int, frozenset[Row]]]()
+        for node, rows in left:
+            if (each := (id(node), frozenset(rows))) not in seen:
+                seen.add(each)
+                if isinstance(node.plan, TableScan):
+                    yield node.plan.table, rows
+                left += [(inner, node._used(place, rows)) for place, inner in enumerate(node.inputs)]
 
     def _used(self, place: int, rows: Rows) -> Rows:
         """Return the rows of an input that are in ``rows``, where they are parts of these; else all."""
@@ -75,29 +77,76 @@ def candidates(plan: QueryPlan, conditions: Iterable[Expr], tables: Mapping[str,
 
     With ``alone`` the rows before and after them in an order are left out: over few rows they may be first where they are not.
     """
-    conditions, inputs = tuple(conditions), tuple[Candidates, ...]()
-    if isinstance(plan, TableScan):
-        made = tables[plan.table]
-        if isinstance(made, _Settled) and made.trips and not _fulfilling(made, plan.columns, conditions):
-            own = dict[Expr, Expr](zip(plan.columns, made.body.columns))
-            further = {**tables, plan.table: _Settled(made, made.body, made.trips - 1)}
-            inputs = (candidates(made.body, [substituted(part, own) for part in conditions], further),)
-    elif isinstance(plan, nodes.LoopRows):
-        made, loop = computed(plan, tables), plan.input
-        if not _fulfilling(made, plan.columns, conditions):  # the last round says why, and those before
-            bodies = enumerate(zip(loop.names, loop.bodies))
-            loops = {name: (computed(nodes.LoopRows(loop, at, each.columns), tables), each) for at, (name, each) in bodies}
-            settled = {name: _Settled(rows, body, _TRIPS) for name, (rows, body) in loops.items()}
-            scan = TableScan(loop.names[plan.place], plan.columns)
-            inputs = (candidates(scan, conditions, {**tables, **settled}),)
-    else:
-        inputs = tuple(_inputs(plan, conditions, tables, alone))
-        scans = {f"input {place}": each for place, each in enumerate(inputs)}
-        names = iter(scans)
-        empty = len(inputs) < len(plan.inputs)
-        node = plan if empty else with_inputs(plan, lambda inner: TableScan(next(names), inner.columns))
-        made = {} if empty else computed(node, {name: each.rows for name, each in scans.items()})
-    return Candidates(plan, conditions, inputs, made, _fulfilling(made, plan.columns, conditions))
+    return _Reading(tables, alone).candidates(plan, conditions)
+
+
+@attrs.frozen
+class _Reading:
+    """What has been read of ``tables``: once for each part of a plan and conditions on its rows."""
+
+    tables: Mapping[str, Rows]
+    alone: bool
+    _made: dict[tuple[int, tuple[Expr, ...]], Candidates] = attrs.field(factory=dict, init=False)
+
+    def candidates(self, plan: QueryPlan, conditions: Iterable[Expr]) -> Candidates:
+        key = id(plan), tuple(conditions)
+        if key not in self._made:
+            self._made[key] = self._candidates(plan, key[1])
+        return self._made[key]
+
+    def _candidates(self, plan: QueryPlan, conditions: tuple[Expr, ...]) -> Candidates:
+        inputs, tables = tuple[Candidates, ...](), self.tables
+        if isinstance(plan, TableScan):
+            made = tables[plan.table]
+            if isinstance(made, _Settled) and made.trips and not _fulfilling(made, plan.columns, conditions):
+                own = dict[Expr, Expr](zip(plan.columns, made.body.columns))
+                further = {**tables, plan.table: _Settled(made, made.body, made.trips - 1)}
+                inputs = (candidates(made.body, [substituted(part, own) for part in conditions], further),)
+        elif isinstance(plan, nodes.LoopRows):
+            made, loop = computed(plan, tables), plan.input
+            if not _fulfilling(made, plan.columns, conditions):  # the last round says why, and those before
+                bodies = enumerate(zip(loop.names, loop.bodies))
+                loops = {name: (computed(nodes.LoopRows(loop, at, each.columns), tables), each) for at, (name, each) in bodies}
+                settled = {name: _Settled(rows, body, _TRIPS) for name, (rows, body) in loops.items()}
+                scan = TableScan(loop.names[plan.place], plan.columns)
+                inputs = (candidates(scan, conditions, {**tables, **settled}),)
+        else:
+            inputs = tuple(self._inputs(plan, conditions))
+            scans = {f"input {place}": each for place, each in enumerate(inputs)}
+            names = iter(scans)
+            empty = len(inputs) < len(plan.inputs)
+            node = plan if empty else with_inputs(plan, lambda inner: TableScan(next(names), inner.columns))
+            made = {} if empty else computed(node, {name: each.rows for name, each in scans.items()})
+        return Candidates(plan, conditions, inputs, made, _fulfilling(made, plan.columns, conditions))
+
+    def _inputs(self, plan: QueryPlan, conditions: Sequence[Expr]) -> list[Candidates]:
+        """Return the candidates of the inputs, or where the side that is computed first has none, that alone."""
+        if isinstance(plan, nodes.TopK | nodes.Windows) and not self.alone:  # among others there is none either
+            chosen = self.candidates(plan.input, _pushed(plan, 0, conditions, True))
+            if not chosen.rows:
+                return [chosen]
+        asked = [list(_pushed(plan, place, conditions, self.alone)) for place in range(len(plan.inputs))]
+        if not isinstance(plan, _SIDES) or (isinstance(plan, nodes.JoinRows) and plan.how not in ("inner", "left")):
+            return [self.candidates(inner, own) for inner, own in zip(plan.inputs, asked)]
+        inner = isinstance(plan, nodes.JoinRows) and plan.how == "inner"
+        order = (1, 0) if inner and asked[1] and not asked[0] else (0, 1)
+        first, last = (plan.inputs[place] for place in order)
+        chosen = self.candidates(first, asked[order[0]])
+        if not chosen.rows:
+            return [chosen]
+        partners, matching = list(asked[order[1]]), plan.conditions
+        if isinstance(plan, nodes.Mark) and plan.mark is None and not plan.negated:  # else NULL may decide
+            matching += plan.equal
+        for condition in matching:
+            if sides := sides_of(condition, nodes.ids(first), nodes.ids(last), EQUALITIES):
+                own, partner, name = sides
+                values = set(map(compile_scalar(own, _scope(first.columns)).function, chosen.rows))
+                if name == "=":
+                    values.discard(None)
+                if all(value == value for value in values):
+                    partners.append(among(partner, values))
+        both = {order[0]: chosen, order[1]: self.candidates(last, partners)}
+        return [both[0], both[1]]
 
 
 def among(expression: Expr, values: Iterable[Any]) -> Expr:
@@ -162,36 +211,6 @@ def computed(plan: QueryPlan, tables: Mapping[str, Rows]) -> Rows:
         session.close()
     worker.run()
     return dict(consolidate(arrived))
-
-
-def _inputs(plan: QueryPlan, conditions: Sequence[Expr], tables: Mapping[str, Rows], alone: bool) -> list[Candidates]:
-    """Return the candidates of the inputs, or where the side that is computed first has none, that alone."""
-    if isinstance(plan, nodes.TopK | nodes.Windows) and not alone:  # among others there is none either
-        chosen = candidates(plan.input, _pushed(plan, 0, conditions, True), tables)
-        if not chosen.rows:
-            return [chosen]
-    asked = [list(_pushed(plan, place, conditions, alone)) for place in range(len(plan.inputs))]
-    if not isinstance(plan, _SIDES) or (isinstance(plan, nodes.JoinRows) and plan.how not in ("inner", "left")):
-        return [candidates(inner, own, tables, alone=alone) for inner, own in zip(plan.inputs, asked)]
-    inner = isinstance(plan, nodes.JoinRows) and plan.how == "inner"
-    order = (1, 0) if inner and asked[1] and not asked[0] else (0, 1)
-    first, last = (plan.inputs[place] for place in order)
-    chosen = candidates(first, asked[order[0]], tables, alone=alone)
-    if not chosen.rows:
-        return [chosen]
-    partners, matching = list(asked[order[1]]), plan.conditions
-    if isinstance(plan, nodes.Mark) and plan.mark is None and not plan.negated:  # else NULL may decide
-        matching += plan.equal
-    for condition in matching:
-        if sides := sides_of(condition, nodes.ids(first), nodes.ids(last), EQUALITIES):
-            own, partner, name = sides
-            values = set(map(compile_scalar(own, _scope(first.columns)).function, chosen.rows))
-            if name == "=":
-                values.discard(None)
-            if all(value == value for value in values):
-                partners.append(among(partner, values))
-    both = {order[0]: chosen, order[1]: candidates(last, partners, tables, alone=alone)}
-    return [both[0], both[1]]
 
 
 def _pushed(plan: QueryPlan, place: int, conditions: Sequence[Expr], alone: bool) -> Iterator[Expr]:
