@@ -1,13 +1,14 @@
-"""``python -m tests.suites [--queries N] [PATH...]``: queries, each asked of DuckDB and kept as a view: right, refused or wrong.
+"""``python -m tests.suites [--queries N] [--seconds N] [PATH...]``: queries, each asked of DuckDB and kept as a view.
 
 Without a path, these are the queries of TPC-H and Nexmark. A path is a file of sqllogictest, or a folder of them (``*.test``,
 ``*.slt``, ``*.slt.part``), or a folder with ``*.parquet`` and ``queries/*.sql``: ``--export tpcds FOLDER`` makes one where the
 interpreter has the package ``duckdb-extension-tpcds``, and its DuckDB. Such files are not part of this repository. Statements of
-sqllogictest fill DuckDB; of its queries, ``N`` are asked between two statements.
+sqllogictest fill DuckDB; of its queries, ``N`` are asked between two statements. A file that takes more than so many seconds
+of the processor ends there, and counts as slow, with the query that was asked then.
 
 Tables begin with two thirds of their rows, then have all, then each third row goes. After each the view must hold what DuckDB
-answers, whatever the file expects, since the dialects differ. Prints how many are right, and why others are refused, and ends
-with 1 where one is wrong.
+answers, whatever the file expects, since the dialects differ. Prints how many are right, and why others are refused or wrong,
+and ends with 1 where one is wrong.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import argparse
 import importlib
 import random
 import re
+import signal
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import duckdb
@@ -68,6 +71,10 @@ def records(text: str) -> Iterator[Record]:
             yield Record(False, "\n".join(lines[1:]))
 
 
+class _SlowFile(BaseException):
+    """What no operator makes an error of its own of."""
+
+
 @attrs.define
 class Outcome:
     """What became of the queries of a suite."""
@@ -76,10 +83,30 @@ class Outcome:
     refused: Counter[str] = attrs.Factory(Counter)
     failed_in_duckdb: int = 0
     wrong: list[str] = attrs.Factory(list)
+    slow: list[str] = attrs.Factory(list)
+    asked: str = ""
+    """The query that is asked now."""
 
     def __str__(self) -> str:
         counts = f"{self.right} right, {self.refused.total()} refused, {len(self.wrong)} wrong"
+        counts += f", {len(self.slow)} slow" if self.slow else ""
         return counts + (f", {self.failed_in_duckdb} not for DuckDB" if self.failed_in_duckdb else "")
+
+    @contextmanager
+    def limited(self, place: Path, seconds: float) -> Iterator[None]:
+        """Limit the time of the processor for a file."""
+
+        def end(*_: object) -> NoReturn:
+            raise _SlowFile
+
+        signal.signal(signal.SIGPROF, end)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            yield
+        except _SlowFile:
+            self.slow.append(f"{place}: {self.asked}")
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def check(self, sql: str, expected: Sequence[Any], tables: Tables) -> None:
         """Count a query, for which DuckDB gives ``expected`` at each epoch."""
@@ -94,6 +121,8 @@ class Outcome:
                 self.refused[f"a value: {reason(str(error.__cause__))}"] += 1
             else:
                 self.wrong.append(f"{sql}\n  {error}")
+        except Exception as error:  # nothing else may leave dd.sql
+            self.wrong.append(f"{sql}\n  {type(error).__name__}: {error}")
         else:
             if results == expected:
                 self.right += 1
@@ -159,6 +188,7 @@ def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
             database.execute(f'create table "{name}" as from arriving')
             database.unregister("arriving")
     for sql in queries:
+        outcome.asked = sql
         for database in databases:
             database.begin()
         try:
@@ -241,6 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--queries", type=int, help="so many of the queries between two statements, by chance")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60, help="of the processor, for a file")
     parser.add_argument("--export", choices=["tpcds", "tpch"], help="write a suite to the folder")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # of orders that have no effect
@@ -258,13 +289,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             for file in sorted(each for end in ("test", "slt", "slt.part") for each in path.rglob(f"*.{end}")) or [path]:
                 try:
-                    run(file.read_text("utf-8"), outcome, options.queries, options.seed)
+                    with outcome.limited(file, options.seconds):
+                        run(file.read_text("utf-8"), outcome, options.queries, options.seed)
                 except (duckdb.Error, OverflowError, UnicodeError):  # the rest of the file is not for DuckDB, or for Python
                     outcome.failed_in_duckdb += 1
         for why, count in outcome.refused.most_common(20):
             print(f"refused {count}: {why}")
-        for difference in outcome.wrong[:20]:
-            print(f"wrong: {difference}")
+        for kind, queries in (("slow", outcome.slow), ("wrong", outcome.wrong)):
+            for query in queries[:20]:
+                print(f"{kind}: {query}")
         print(f"{path}: {outcome}", flush=True)
     return 1 if any(outcome.wrong for outcome in outcomes.values()) else 0
 

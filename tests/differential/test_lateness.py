@@ -8,6 +8,7 @@ import gc
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -212,7 +213,7 @@ def test_state_is_bounded_for_days(query: str) -> None:
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": 5}), GraphError, "minutes"),
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": "1 month"}), GraphError, "months"),
         (lambda scope: dd.table(scope, PLAIN, lateness={"ts": "1 hour", "n": 3}), SchemaError, "one column has a lateness"),
-        (lambda scope: dd.table(scope, "day date", lateness={"day": "1 day"}), GraphError, "a date"),
+        (lambda scope: dd.table(scope, "day date", lateness={"day": "1 day"}), GraphError, "day, a DATE"),
         (lambda scope: dd.table(scope, PLAIN).late, GraphError, "has no lateness"),
         (lambda scope: dd.sql(scope, UNBOUNDED[0] + EMIT, clicks=dd.table(scope, late_by(5))), SqlError, "needs rows that end"),
         (lambda scope: dd.sql(scope, QUERIES[0] + EMIT, clicks=dd.table(scope, PLAIN)), SqlError, "needs rows that end"),
@@ -251,6 +252,46 @@ def test_what_may_go_back_is_not_forgotten(key: str) -> None:
         ticks.session.close()
 
 
-def test_a_server_has_no_lateness() -> None:
-    with Views() as views, pytest.raises(ConfigurationError, match="table t: LATENESS is of programs"):
-        views.apply_script("create table t (at bigint lateness 5)")
+SERVED = "create table clicks (who bigint, ts timestamp lateness interval '5 minutes', n bigint)"
+
+
+@pytest.mark.parametrize("query", [QUERIES[0], QUERIES[0] + EMIT])
+def test_a_server_has_what_is_in_time(query: str, tmp_path: Path) -> None:
+    changes = [epoch["clicks"] for epoch in stream(1).coming.changes]
+    expected = stream(1).coming.held(lambda clicks, views: dd.sql(clicks.scope, query, clicks=clicks))
+    script = f"{SERVED}; create view v as {query}"
+    for first, beyond in ((0, 4), (4, EPOCHS)):
+        with Views(data=tmp_path) as views:
+            views.apply_script(script)
+            for epoch in range(first, beyond):
+                views.commit({"clicks": changes[epoch]})
+                assert Counter({plain(row): count for row, count in views.read("v").rows}) == expected[epoch]
+            late = Counter[Any]()
+            for row, count in views.read("clicks_late").rows:
+                late[plain(row[:-1])] += count * row[-1]
+            _, watermarks, expected_late = in_time(changes[:beyond], 5)
+            assert Counter({row: count for row, count in late.items() if count}) == expected_late
+            assert views.read("clicks_watermark").rows == [((watermarks[-1],), 1)]
+            assert views.late == {"clicks": sum(count for _, count in views.read("clicks_late").rows)}
+
+
+def test_what_belongs_to_a_lateness_is_not_changed_otherwise() -> None:
+    with Views() as views:
+        views.run_script(SERVED)
+        views.table("ticks", pa.schema([pa.field("at", pa.int64(), False, {"timely.lateness": "5"})]), [(3,), (9,)])
+        assert views.read("ticks_watermark").rows == [((4,), 1)]
+        views.write("ticks", insert=[(1,), (4,)], delete=[(3,)])
+        assert views.read("ticks").rows == [((3,), 1), ((9,), 1), ((4,), 1)]
+        assert sorted(views.read("ticks_late").rows) == [((1, 1), 1), ((3, -1), 1)]
+        refused: list[tuple[Callable[[], object], str]] = [
+            (lambda: views.write("clicks_late", insert=[(1, NOON, 1, 1)]), "nothing else changes it"),
+            (lambda: views.drop("clicks_watermark"), "goes with a table that has a lateness"),
+            (lambda: views.run_script(SERVED.replace("5", "6")), "already, with another lateness"),
+            (lambda: views.run_script("create table clicks_late (n bigint)"), "already, with other columns"),
+            (lambda: views.run_script("create table u_late (n bigint); create table u (n bigint lateness 5)"), "u_late already"),
+        ]
+        for change, message in refused:
+            with pytest.raises(ConfigurationError, match=message):
+                change()
+        views.drop("clicks")
+        assert {each.name for each in views.overview()[1]} == {"ticks", "ticks_late", "ticks_watermark"}

@@ -108,11 +108,12 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
 def test_changes_are_checked_after_earlier_ones_of_their_epoch() -> None:
     views = numbers()
     gone, come = {("a", 1): -1}, {("z", 1): 1}
-    assert views.check("t", gone) == [(("a", 1), -1)] and views.check("t", {("z", 1): -1}, come) == [(("z", 1), -1)]
+    assert views.check("t", gone) == {"t": [(("a", 1), -1)]}
+    assert views.check("t", {("z", 1): -1}, {"t": come}) == {"t": [(("z", 1), -1)]}
     with pytest.raises(DifferenceError, match=r"\('a', 1\) would be there -1 times"):
-        views.check("t", gone, gone)
+        views.check("t", gone, {"t": gone})
     with pytest.raises(DifferenceError, match=r"\('z', 1\) would be there -1 times"):
-        views.check("t", {("z", 1): -2}, come)
+        views.check("t", {("z", 1): -2}, {"t": come})
 
 
 def test_tables_and_views_may_come_later() -> None:

@@ -105,19 +105,19 @@ class InputSession(TimedSession[T], Generic[T, D]):
             self._ring.require("one", "remove")
             self._ring.require("negate", "remove")
         if self._fields is not None:
-            record = self._fields.checked(record, self._input.label)
+            record = self._fields.checked(record, self._input.label, -1)
         self._input.send((record, -self._one))
 
     def update(self, record: D, diff: Diff) -> None:
         """Add ``diff`` to the count of ``record``."""
         if self._fields is not None:
-            record = self._fields.checked(record, self._input.label)
+            record = self._fields.checked(record, self._input.label, diff)
         self._input.send((record, self._ring.wrap(diff)))
 
     def update_at(self, record: D, time: T, diff: Diff) -> None:
         """Add ``diff`` to the count of ``record`` at ``time``; ``TimestampError`` unless it is at or after the current one."""
         if self._fields is not None:
-            record = self._fields.checked(record, self._input.label)
+            record = self._fields.checked(record, self._input.label, diff)
         self._input.send_at(time, (record, self._ring.wrap(diff)))
 
     def insert_batch(self, records: Iterable[D]) -> None:
@@ -134,7 +134,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         """Add each diff to the count of its record."""
         fields, wrap, label = self._fields, self._ring.wrap, self._input.label
         if fields is not None:
-            changes = [(fields.checked(record, label), diff) for record, diff in changes]
+            changes = [(fields.checked(record, label, diff), diff) for record, diff in changes]
         self._input.send_batch([(record, wrap(diff)) for record, diff in changes])
 
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:

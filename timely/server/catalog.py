@@ -21,19 +21,35 @@ from timely.differential.tables.names.statements import (
     TableDefinition,
     ViewDefinition,
     checked_name,
+    is_append_only,
     parse_script,
     tables_read,
 )
 from timely.differential.tables.names.user_functions import UserFunction
+from timely.differential.tables.operators.time_windows import Lateness
+from timely.differential.tables.sources import lateness_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of
 from timely.errors import ConfigurationError, OutputError, SqlError
 from timely.recovery.relations import RelationGraph, Relations
-from timely.server.computation import result_columns
+from timely.server.computation import ReadTable, result_columns, watermark_of
 
 _POSITIONS: Final = pa.schema([pa.field("partition", pa.string(), False), pa.field("position", pa.string(), False)])
 
 Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 """A catalog as plain data: names with schemas, queries and marks, and the views of the script."""
+
+
+def late_of(table: str) -> str:
+    """Return the name of the table of the changes that came too late for another one: its columns, and 1 or -1."""
+    return f"{table}_late"
+
+
+def _text_of(name: str, schema: pa.Schema) -> str:
+    """Return the query of a table that clients change, which those beside it have too."""
+    lateness = [
+        f"{each.name} lateness {each.metadata[LATENESS].decode()}" for each in schema if LATENESS in (each.metadata or {})
+    ]
+    return f"create table {name} ({', '.join(lateness)})" if lateness else ""
 
 
 @attrs.frozen
@@ -51,6 +67,22 @@ class Definition:
     functions: tuple[tuple[str, UserFunction], ...] = attrs.field(default=(), eq=False)
     """Of the server, which its query may call."""
     made: str = ""  # the mark of a table: one that is dropped and made again has another one
+
+    @property
+    def lateness(self) -> Lateness | None:
+        """How late the rows of a table come, if it says so."""
+        return None if self.schema is None else lateness_of(self.schema, self.name)
+
+    @property
+    def as_read(self) -> ReadTable:
+        """What queries know of it."""
+        place = None if self.lateness is None else self.lateness.place
+        return ReadTable(self.columns, self.schema is not None and is_append_only(self.schema), place)
+
+    @property
+    def owner(self) -> str:
+        """What alone changes a table: a ``source`` or ``sink``, or for what is beside a table with a lateness, a ``table``."""
+        return "" if self.schema is None or not self.query or self.query == _text_of(self.name, self.schema) else self.kind
 
     @property
     def kind(self) -> str:
@@ -95,12 +127,33 @@ class Catalog:
         """Add a table; one that is there already with the same columns stays."""
         name = checked_name(name)
         there, columns = self.definitions.get(name), columns_of(schema)
-        if there is not None and there.kind == "table" and there.columns == columns:
-            return self
+        text, other = _text_of(name, schema), ""
+        if there is not None and there.kind == "table" and there.schema is not None:
+            grows = is_append_only(there.schema)
+            if there.columns == columns and there.query == text and grows == is_append_only(schema):
+                return self
+            other = ", with another lateness" if there.query != text else f", which is {'' if grows else 'not '}append-only"
+            other = ", with other columns" if there.columns != columns else other
         if there is not None:
-            other = ", with other columns" if there.kind == "table" else ""
             raise ConfigurationError(f"there is a table or view {name} already{other}: give another name, or drop it first")
-        return self._with([Definition(name, columns, schema, made=secrets.token_hex(8))])
+        return self._with_tables({name: schema}, text)
+
+    def _with_tables(self, schemas: Mapping[str, pa.Schema], query: str) -> Self:
+        """Add tables, with the late rows and the watermark of each that has a lateness."""
+        beside: dict[str, pa.Schema] = {}
+        for name, schema in schemas.items():
+            lateness = lateness_of(schema, name)
+            if lateness is not None:
+                fields = [field.remove_metadata() for field in schema]
+                beside[late_of(name)] = pa.schema([*fields, pa.field("_change", pa.int64(), False)])
+                beside[watermark_of(name)] = pa.schema([fields[lateness.place].with_name("watermark")])
+        names = [*schemas, *beside]
+        for name in names:
+            if name in self.definitions or names.count(name) > 1:
+                raise ConfigurationError(f"there is a table or view {name} already: give another name, or drop it first")
+        made = secrets.token_hex(8)
+        tables = {**schemas, **beside}
+        return self._with([Definition(name, columns_of(each), each, query, made=made) for name, each in tables.items()])
 
     def with_connector(self, statement: ConnectorDefinition) -> Self:
         """Add the tables of a source, with one of its positions, or that of a sink, with the rows that it has."""
@@ -117,8 +170,7 @@ class Catalog:
                 raise OutputError(f"sink {statement.name}: there is no table or view {statement.view}")
             columns = self.definitions[statement.view].columns
             schemas[statement.name] = arrow_schema(tuple(Column(each.name, each.kind) for each in columns))
-        made = secrets.token_hex(8)
-        return self._with([Definition(name, columns_of(each), each, statement.text, made=made) for name, each in schemas.items()])
+        return self._with_tables(schemas, statement.text)
 
     def with_view(self, name: str, query: str, *, replace: bool = False) -> Self:
         """Add a view of earlier tables and views. One that is there is replaced, and what reads it compiled anew."""
@@ -139,6 +191,8 @@ class Catalog:
         for name in names:
             if name not in self.definitions:
                 raise OutputError(f"there is no table or view {name}: there are {', '.join(self.definitions) or 'none'}")
+            if self.definitions[name].owner == "table":
+                raise ConfigurationError(f"{name} goes with a table that has a lateness: drop that")
         texts = {each.query for each in map(self.definitions.__getitem__, names) if each.schema is not None and each.query}
         names = [*names, *(name for name, each in self.definitions.items() if each.query in texts and name not in names)]
         readers = self.readers(names)
@@ -197,6 +251,11 @@ class Catalog:
                 catalog = catalog.with_connector(each)
         return attrs.evolve(catalog, script=texts)
 
+    def reads(self, query: str) -> frozenset[str]:
+        """Return what a query reads, with the watermarks of tables."""
+        names = tables_read(query) & self.definitions.keys()
+        return names.union(watermark_of(name) for name in names if self.definitions[name].as_read.watermark is not None)
+
     def readers(self, names: Collection[str]) -> list[str]:
         """Return the views that read ``names``, also through others, in their order."""
         readers: dict[str, None] = {}
@@ -206,17 +265,14 @@ class Catalog:
         return list(readers)
 
     def _with(self, more: Sequence[Definition]) -> Self:
-        for each in more:
-            if any(LATENESS in (field.metadata or {}) for field in each.schema or ()):
-                raise ConfigurationError(f"{each.kind} {each.name}: LATENESS is of programs, as dd.table(..., lateness=) has it")
         return attrs.evolve(self, definitions={**self.definitions, **{each.name: each for each in more}})
 
     def _removed(self, names: Collection[str]) -> Self:
         return attrs.evolve(self, definitions={name: each for name, each in self.definitions.items() if name not in names})
 
     def _compiled(self, name: str, query: str) -> Definition:
-        reads = tables_read(query) & self.definitions.keys()
-        tables = tuple((read, self.definitions[read].columns) for read in sorted(reads))
+        reads = self.reads(query)
+        tables = tuple((read, self.definitions[read].as_read) for read in sorted(reads))
         return Definition(name, _columns(query, tables, self.functions), None, query, reads, self.functions)
 
     def _added(self, queries: Mapping[str, str]) -> Self:
@@ -264,7 +320,7 @@ class Catalog:
 
 @functools.lru_cache(1000)  # a restart compiles the catalog of each definition that it repeats
 def _columns(
-    query: str, tables: tuple[tuple[str, tuple[Column, ...]], ...], functions: tuple[tuple[str, UserFunction], ...]
+    query: str, tables: tuple[tuple[str, ReadTable], ...], functions: tuple[tuple[str, UserFunction], ...]
 ) -> tuple[Column, ...]:
     try:
         return result_columns(query, dict(tables), dict(functions))

@@ -10,8 +10,11 @@ import time as clock
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+import attrs
+
 import timely
 from timely import differential as dd
+from timely.differential.collections import Collection
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
 from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
@@ -27,6 +30,21 @@ from timely.server.contents import Change
 from timely.worker import internals
 
 
+@attrs.frozen
+class ReadTable:
+    """A table or view that a query reads, and what is known of its rows."""
+
+    columns: tuple[Column, ...]
+    append_only: bool = False
+    watermark: int | None = None
+    """The place of the column of its lateness, of which there is a table ``watermark_of(name)``."""
+
+
+def watermark_of(table: str) -> str:
+    """Return the name of the table of the watermark of another one."""
+    return f"{table}_watermark"
+
+
 class EndlessError(ViewError):
     """A computation has taken too long."""
 
@@ -38,7 +56,7 @@ class Computation:
     cannot.
 
     >>> from timely.differential.tables.values.kinds import Kind
-    >>> sums = Computation("select sum(n) as n from t", {"t": (Column("n", Kind.INTEGER),)})
+    >>> sums = Computation("select sum(n) as n from t", {"t": ReadTable((Column("n", Kind.INTEGER),))})
     >>> sums.advance({"t": [((3,), 2)]}), sums.advance({"t": [((1,), 1)]})
     ([((6,), 1)], [((6,), -1), ((7,), 1)])
     """
@@ -46,7 +64,7 @@ class Computation:
     def __init__(
         self,
         query: str,
-        tables: Mapping[str, tuple[Column, ...]],
+        tables: Mapping[str, ReadTable],
         functions: Functions = NO_FUNCTIONS,
         *,
         ordered: bool = False,
@@ -62,10 +80,10 @@ class Computation:
             internals.set_state_registries(self._worker, state.open)
         arrived: list[Change] = []
         with self._worker.dataflow(int) as scope, scope.identities.named(name, "view", " ".join(query.split()), tuple(tables)):
-            sources = {}
-            for name, columns in tables.items():
-                self._sessions[name], collection = dd.new_collection(scope, name=name)
-                sources[name] = dd.Table(collection, columns)
+            rows: dict[str, Collection[int, Any]] = {}
+            for name in tables:
+                self._sessions[name], rows[name] = dd.new_collection(scope, name=name)
+            sources = {name: _table(name, each, rows) for name, each in tables.items()}
             self.answer = answer_over(scope, query, sources, functions, ordered=ordered)
             """If it is ``ordered``, its order, whose columns are behind its own."""
             result = dd.Table(self.answer.rows.collection, self.answer.rows.columns)
@@ -133,6 +151,11 @@ class Computation:
         return result
 
 
+def _table(name: str, each: ReadTable, rows: Mapping[str, Collection[int, Any]]) -> dd.Table[int]:
+    watermarks = () if each.watermark is None else ((each.watermark, rows[watermark_of(name)]),)
+    return dd.Table(rows[name], each.columns, watermarks=watermarks, append_only=each.append_only)
+
+
 def failure(error: OperatorError | EndlessError) -> str:
     """Return why a computation has no result."""
     if isinstance(error, EndlessError):
@@ -140,13 +163,11 @@ def failure(error: OperatorError | EndlessError) -> str:
     return error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
 
 
-def result_columns(
-    query: str, tables: Mapping[str, tuple[Column, ...]], functions: Functions = NO_FUNCTIONS
-) -> tuple[Column, ...]:
+def result_columns(query: str, tables: Mapping[str, ReadTable], functions: Functions = NO_FUNCTIONS) -> tuple[Column, ...]:
     """Return the columns of a query over tables; ``SqlError`` where it is refused.
 
     >>> from timely.differential.tables.values.kinds import Kind
-    >>> [column.name for column in result_columns("select n + 1 as m from t", {"t": (Column("n", Kind.INTEGER),)})]
+    >>> [column.name for column in result_columns("select n + 1 as m from t", {"t": ReadTable((Column("n", Kind.INTEGER),))})]
     ['m']
     """
     try:

@@ -262,6 +262,7 @@ class Endpoints:
             "time": time,
             "errors": [broken, *errors] if broken else errors,
             "sources": self._views.sources,
+            "late": self._views.late,
             "queries": self._views.queries,
         }
         return web.json_response({**health, "subscribers": self._subscribers}, status=503 if broken else 200)

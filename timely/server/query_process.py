@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import attrs
 import pyarrow as pa
 
-from timely.differential.tables.names.statements import ViewDefinition, parse_script, tables_read
+from timely.differential.tables.names.statements import ViewDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
 from timely.differential.tables.why_not import ViewRows
 from timely.differential.why_derivations import Derivation
@@ -320,12 +320,12 @@ class RowSearch(Work):
 class QueryComputation:
     def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         self._request = request
-        reads = tables_read(request.text) & relations.by_name.keys()
+        reads = relations.catalog.reads(request.text)
         tables = {read: relations.readable(read) for read in sorted(reads)}
-        columns = {read: contents.columns for read, contents in tables.items()}
+        as_read = {read: relations.of(read).definition.as_read for read in tables}
         self._size = 0
         functions = dict(relations.catalog.functions)
-        self._computation = Computation(request.text, columns, functions, ordered=request.once or request.ordered)
+        self._computation = Computation(request.text, as_read, functions, ordered=request.once or request.ordered)
         answer = self._computation.answer
         self._width, self._sort_key = answer.width, answer.key()
         names = [column.name for column in self._computation.columns]

@@ -10,12 +10,15 @@ import contextlib
 import logging
 import threading
 import time as clock
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
+from timely.differential.tables.arrow_rows import check_added
+from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.names.user_functions import Functions
+from timely.differential.tables.operators.time_windows import Lateness
 from timely.differential.tables.values.kinds import Column, row_check
 from timely.differential.updates.updates import consolidate
 from timely.errors import (
@@ -29,8 +32,8 @@ from timely.errors import (
     error_text,
 )
 from timely.recovery.state_registry import WorkerState
-from timely.server.catalog import Catalog, Definition
-from timely.server.computation import Computation, EndlessError, failure
+from timely.server.catalog import Catalog, Definition, late_of
+from timely.server.computation import Computation, EndlessError, failure, watermark_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.server_limits import Limits
 
@@ -118,10 +121,10 @@ class ServedRelation:
 
     def compute_from(self, relations: Mapping[str, ServedRelation], state: WorkerState | None = None) -> None:
         """Begin a computation, which has seen no rows, or those that it had in a checkpoint."""
-        columns = {read: relations[read].contents.columns for read in sorted(self.definition.reads)}
+        tables = {read: relations[read].definition.as_read for read in sorted(self.definition.reads)}
         state = state or (WorkerState(0, 1) if self.saves else None)
         functions = dict(self.definition.functions)
-        self.computation = Computation(self.definition.query, columns, functions, name=self.name, state=state)
+        self.computation = Computation(self.definition.query, tables, functions, name=self.name, state=state)
 
     def row_check(self) -> Callable[[Any], Row]:
         """Return what checks a row; ``ConfigurationError`` for a view."""
@@ -129,10 +132,18 @@ class ServedRelation:
             raise ConfigurationError(f"{self.name} is a view: only tables are changed")
         return self.check
 
-    def checked(self, changes: Changes, earlier: Mapping[Row, int]) -> list[Change]:
-        """Return changes added up, with their rows checked, after ``earlier`` ones of the same epoch."""
-        check, rows = self.row_check(), self.contents.rows
+    def checked(self, changes: Changes) -> list[Change]:
+        """Return changes added up, with their rows checked."""
+        check, schema = self.row_check(), self.definition.schema
         checked: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in pairs(changes)])
+        if schema is not None and is_append_only(schema):
+            for row, diff in checked:
+                check_added(row, diff, f"table {self.name}")
+        return checked
+
+    def counted(self, checked: list[Change], earlier: Mapping[Row, int]) -> list[Change]:
+        """Return changes, after ``earlier`` ones of the same epoch, none of whose rows is there less than 0 times then."""
+        rows = self.contents.rows
         for row, diff in checked:
             count = rows.get(row, 0) + earlier.get(row, 0) + diff
             if count < 0:
@@ -340,6 +351,25 @@ class ServedRelations:
             raise OutputError(f"there is no table or view {name}: there are {', '.join(self.by_name) or 'none'}")
         return relation
 
+    def accepted(self, name: str, changes: Changes, earlier: Mapping[str, Mapping[Row, int]]) -> dict[str, list[Change]]:
+        """Return what changes of a table change after ``earlier`` ones of the same epoch: its late rows and watermark too."""
+        table = self.of(name)
+        checked, lateness = table.checked(changes), table.definition.lateness
+        if lateness is None:
+            return {table.name: table.counted(checked, earlier.get(table.name, {}))}
+        place, mark = lateness.place, watermark_of(table.name)
+        horizon = self.by_name[mark].contents.rows
+        in_time: list[Change] = []
+        late: list[Change] = []
+        for row, diff in checked:
+            (late if any(row[place] < before for (before,) in horizon) else in_time).append((row, diff))
+        now = {row for row, count in consolidate([*horizon.items(), *earlier.get(mark, {}).items()])}
+        return {
+            table.name: table.counted(in_time, earlier.get(table.name, {})),
+            mark: watermark_changes(lateness, in_time, now),
+            late_of(table.name): [((*row, 1 if diff > 0 else -1), abs(diff)) for row, diff in late],
+        }
+
     def readable(self, name: str) -> Contents:
         """Return what is read; ``ViewError`` where there is no result. For who holds ``reading``."""
         relation = self.of(name)
@@ -471,6 +501,13 @@ class ServedRelations:
     def states(self) -> list[RelationState]:
         """Return what there is now, for a checkpoint; nothing may change meanwhile."""
         return [each.state() for each in self.by_name.values()]
+
+
+def watermark_changes(lateness: Lateness, changes: Iterable[Change], now: Collection[Row] = ()) -> list[Change]:
+    """Return what changes make of a watermark: so long before the latest moment of a row that came; it never goes back."""
+    marks = [(lateness.span.before(row[lateness.place]),) for row, diff in changes if diff > 0]
+    latest = max([*marks, *now], default=None)
+    return [] if latest is None or latest in now else [*((row, -1) for row in now), (latest, 1)]
 
 
 def pairs(changes: Changes) -> Iterable[Change]:

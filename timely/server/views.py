@@ -23,14 +23,15 @@ import pyarrow as pa
 from timely.dataflow import declared_schema
 from timely.differential.tables.names.statements import Statement, ViewDefinition, checked_name, parse_script
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
-from timely.differential.tables.sources import warn_of_order
+from timely.differential.tables.sources import lateness_of, warn_of_order
 from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.differential.tables.why_not import WhyNot
 from timely.differential.updates.updates import consolidate
 from timely.differential.why_provenance import Provenance
 from timely.errors import CompactedError, ConfigurationError, SqlError, ViewError
 from timely.memory import MemoryBudget, system_memory_left
-from timely.server.catalog import Catalog
+from timely.server.catalog import Catalog, late_of
+from timely.server.computation import watermark_of
 from timely.server.connector_options import connector_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.durable import Durable
@@ -46,8 +47,11 @@ from timely.server.served_relations import (
     ViewBuild,
     ViewDescription,
     pairs,
+    watermark_changes,
 )
 from timely.server.server_limits import Limits
+
+_ByTable = dict[str, list[Change]]
 
 
 class TableWrite(TypedDict, total=False):
@@ -149,14 +153,17 @@ class Views:
         schema = declared_schema(schema, f"table {name}")
         name = checked_name(name)
         check = row_check(columns_of(schema), schema)
-        first: list[Change] = consolidate([(check(row), 1) for row in rows])
+        first = {name: consolidate([(check(row), 1) for row in rows])}
+        lateness = lateness_of(schema, name)
+        if lateness is not None:
+            first[watermark_of(name)] = watermark_changes(lateness, first[name])
 
         def change(catalog: Catalog) -> Catalog:
             if self._durable is None and name in catalog.definitions:
                 raise ConfigurationError(f"there is a table or view {name} already: give another name")
             return catalog.with_table(name, schema)
 
-        self._define(change, {name: first})
+        self._define(change, first)
 
     def view(self, name: str, query: str, *, replace: bool = False) -> None:
         """Add a view of tables and earlier views, or ``replace`` one; ``SqlError`` for a query that is not kept up to date.
@@ -295,16 +302,35 @@ class Views:
         """The complete time that is read."""
         return self._relations.time
 
-    def check(self, name: str, changes: Changes, earlier: Mapping[Row, int] | None = None, mark: str = "") -> list[Change]:
-        """Return changes of a table added up, with their rows checked, after ``earlier`` ones of the same epoch.
+    def check(
+        self, name: str, changes: Changes, earlier: Mapping[str, Mapping[Row, int]] | None = None, mark: str = ""
+    ) -> dict[str, list[Change]]:
+        """Return changes of a table added up, with their rows checked, after ``earlier`` ones of the same epoch, by its name.
 
-        ``SchemaError`` for rows that do not fit, ``DifferenceError`` for rows that would be there less than 0 times,
-        ``ConfigurationError`` for a table that a source or sink changes: only who knows its ``mark`` does.
+        Those of its late rows and its watermark are beside them. ``SchemaError`` for rows that do not fit, ``DifferenceError``
+        for rows that would be there less than 0 times, ``ConfigurationError`` for a table that a source, sink or lateness
+        changes: only who knows its ``mark`` does.
         """
         definition = self._relations.of(name).definition
-        if definition.kind in ("source", "sink") and definition.made != mark:
-            raise ConfigurationError(f"table {name} is that of a {definition.kind}, and nothing else changes it")
-        return self._relations.of(name).checked(changes, earlier or {})
+        if definition.owner and definition.made != mark:
+            raise ConfigurationError(f"table {name} is that of a {definition.owner}, and nothing else changes it")
+        return self._relations.accepted(name, changes, earlier or {})
+
+    def _checked(self, listed: Mapping[str, Changes], earlier: Mapping[str, Mapping[Row, int]], mark: str = "") -> _ByTable:
+        checked: _ByTable = {}
+        for name, changed in listed.items():
+            checked.update(self.check(name, changed, earlier, mark))
+        return checked
+
+    @property
+    def late(self) -> dict[str, int]:
+        """How many changes came too late, by the tables that have a lateness."""
+        relations = dict(self._relations.by_name)
+        return {
+            name: relations[late_of(name)].contents.size
+            for name, each in relations.items()
+            if each.definition.lateness is not None
+        }
 
     def last_change(self, name: str) -> int:
         """Return the epoch that changed a table last, or that in which it was made."""
@@ -339,7 +365,7 @@ class Views:
         listed = _listed(changes)
 
         def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
-            return Decision({name: self.check(name, changed, earlier.get(name), mark) for name, changed in listed.items()})
+            return Decision(self._checked(listed, earlier, mark))
 
         return self._submit(Request(prepare, RequestKey.of(idempotency_key, listed)))
 
@@ -369,9 +395,8 @@ class Views:
             return self.begin_commit({name: changes}, idempotency_key=idempotency_key)
 
         def prepare(earlier: Mapping[str, Mapping[Row, int]]) -> Decision:
-            before = earlier.get(name.lower(), {})
-            replaced = self._relations.replacements(name, upserts, key, before)
-            return Decision({name.lower(): self.check(name, replaced, before)})
+            replaced = self._relations.replacements(name, upserts, key, earlier.get(name.lower(), {}))
+            return Decision(self.check(name, replaced, earlier))
 
         return self._submit(Request(prepare, RequestKey.of(idempotency_key, (name, upserts, key))))
 
@@ -383,8 +408,9 @@ class Views:
         relations = self._relations
         with relations.running:
             relations.check_whole()
-            checked = {name: self.check(name, changed) for name, changed in _listed(changes).items()}
-            for name in checked:
+            listed = _listed(changes)
+            checked = self._checked(listed, {})
+            for name in listed:
                 table = relations.of(name)
                 if table.contents.rows or any(name in each.definition.reads for each in relations.by_name.values()):
                     raise ConfigurationError(f"table {name} has rows, or is read already: commit changes it")

@@ -238,7 +238,7 @@ class InputWatcher:
             together: Counter[Row] = Counter()
             for change in each.poll():
                 try:
-                    self._views.check(each.name, change.changes, together)
+                    self._views.check(each.name, change.changes, {each.name: together})
                 except (SchemaError, DifferenceError) as error:
                     each.refuse(change, error)
                 else:

@@ -133,7 +133,7 @@ class Top(Aggregate):
     """The first ``k`` values in an order, or with ``last`` the last ones, of those with positive counts."""
 
     def __init__(self, k: int, key: Key | None = None, *, last: bool = False, kernel: str | None = None) -> None:
-        self._k = k
+        self.k = k
         self._key = key
         self._last = last
         self.kernel = kernel
@@ -155,7 +155,7 @@ class Top(Aggregate):
         return self._first(chosen, counts.__getitem__)
 
     def _chosen(self, values: list[Any], key: Key | None) -> list[Any]:
-        if self._k > 1 or len(values) < 2:
+        if self.k > 1 or len(values) < 2:
             return sorted(values, key=key, reverse=self._last)
         return [max(values, key=key) if self._last else min(values, key=key)]
 
@@ -168,7 +168,7 @@ class Top(Aggregate):
         return self._first(_each_once(merged, self.key), lambda value: sum([bag.counts.get(value, 0) for bag in bags]))
 
     def _first(self, values: Iterable[Any], count_of: Callable[[Any], Diff]) -> list[Counted]:
-        left, first = self._k, []
+        left, first = self.k, []
         for value in values:
             count = count_of(value)
             if count > 0:

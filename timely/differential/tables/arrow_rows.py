@@ -9,6 +9,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from timely.dataflow import check_moments, frame_data
+from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
 from timely.differential.updates.arrow_tables import Fields
 from timely.differential.updates.int_columns import paired
@@ -107,20 +108,32 @@ def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
     return read
 
 
+def check_added(row: Any, diff: Any, table: str) -> None:
+    """Raise ``SchemaError`` for a row of an append-only table that is taken away."""
+    if diff < 0:
+        raise SchemaError(
+            f"{table} is append-only, and row {brief(row)} would be taken away or replaced: nothing was changed; send rows that"
+            " are new, or declare the table without APPEND ONLY"
+        )
+
+
 class RowFields(Fields):
     """The schema of a table's session: rows are tuples, or dictionaries by name, and their values are checked."""
 
-    __slots__ = ("_check", "_names", "_read")
+    __slots__ = ("_check", "_grows", "_names", "_read")
 
     def __init__(self, schema: pa.Schema, place: str) -> None:
         super().__init__(schema)
+        self._grows = is_append_only(schema)
         self._read = table_reader(schema, place)
         columns = columns_of(schema)
         self._names = [column.name for column in columns]
         self._check = row_check(columns, schema)
 
     @override
-    def checked(self, record: Any, label: str) -> Any:
+    def checked(self, record: Any, label: str, diff: Any = 1) -> Any:
+        if self._grows:
+            check_added(record, diff, label)
         try:
             return self._check(self._by_position(record) if isinstance(record, Mapping) else record)
         except SchemaError as error:
@@ -140,6 +153,10 @@ class RowFields(Fields):
     @override
     def updates(self, batch: Any, diff: Any, label: str) -> Any:
         arrow_batch = self._read(batch)
+        if self._grows:
+            for number, each in enumerate([diff] if type(diff) is int else diff):
+                if each < 0:
+                    check_added(next(arrow_rows(arrow_batch.slice(number)), ()), each, label)
         if type(diff) is int:
             return rows_of_batch(arrow_batch, diff) if diff else []
         return paired([self._check(row) for row in arrow_rows(arrow_batch)], diff, label)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from timely.differential.row_history import Conversion, RowHistory
 from timely.differential.tables.arrow_rows import (
     RowFields,
     arrow_table,
+    check_added,
     data_schema,
     is_arrow,
     plain_schema,
@@ -29,11 +31,11 @@ from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.names.queries import OrderedRows, answer_of, query_of, relation_of, text_of, useless_order
 from timely.differential.tables.names.refusals import naming_the_line
-from timely.differential.tables.names.statements import LATENESS
+from timely.differential.tables.names.statements import APPEND_ONLY, LATENESS, is_append_only
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions
-from timely.differential.tables.operators.time_windows import Length
+from timely.differential.tables.operators.time_windows import Axis, Lateness, Length, span_of
 from timely.differential.tables.table_class import Table, relations, table_of
-from timely.differential.tables.values.kinds import Column, columns_of, common, conversion, lower_case, row_check
+from timely.differential.tables.values.kinds import Column, Kind, columns_of, common, conversion, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import INTEGERS
 from timely.errors import ChangedDataflowError, ConfigurationError, GraphError, SchemaError, brief
@@ -56,6 +58,7 @@ def table(
     count: str | None = None,
     name: str | None = None,
     lateness: Mapping[str, Length] | None = None,
+    append_only: bool = False,
 ) -> Table[Any]:
     """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
@@ -77,6 +80,9 @@ def table(
     ``lateness={"at": "5 minutes"}`` says how much later than others rows come, by one column, which is never ``NULL``. The
     watermark is the greatest moment so far less that. Rows below the watermark of the times before are in ``late``, and not in
     the table. Windows, joins and groups of that column forget what no row can reach any more.
+
+    ``append_only`` promises that rows are never taken away: ``SchemaError`` where one is, before it changes anything. Queries
+    then hold of ``min``, ``max``, ``first``, ``arg_min`` and first rows what they return, and nothing else.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -110,9 +116,10 @@ def table(
             raise GraphError(f"table: {brief(data)} is no schema, and no Arrow data")
         data = arrow_table(data, label)
         schema = data_schema(data.schema) if schema is None else schema
-    schema = None if schema is None else with_lateness(schema, lateness or {}, label)
     if schema is None:
         raise GraphError("table: give the schema of its rows, such as 'id long, name string', or Arrow data, which has one")
+    late = with_lateness(schema, lateness or {}, label)
+    schema = late.with_metadata({**(late.metadata or {}), APPEND_ONLY: b""}) if append_only else late
     scope = getattr(source, "scope", source)
     if name is None or not isinstance(scope, ScopeBuilder) or scope.parent is not None:
         if data is not None:
@@ -134,7 +141,8 @@ def _definition(scope: ScopeBuilder[Any], data: Any, schema: pa.Schema, count: s
 
 
 def _columns(schema: pa.Schema | None) -> str:
-    return ", ".join([f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema or ()])
+    columns = ", ".join([f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema or ()])
+    return f"{columns}, append only" if schema is not None and is_append_only(schema) else columns
 
 
 def _conversion(name: str, schema: pa.Schema, before: Sequence[Column]) -> Callable[[Any], Any]:
@@ -196,10 +204,12 @@ def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: s
         input, stream = new_input(source, name)
         session, rows = InputSession(input, INTEGERS, RowFields(schema, name)), Collection(stream)
     check = row_check(columns, schema)
-    rows = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None)
-    made = Table(rows, columns, session)
-    late_by = _lateness_of(schema, name)
-    return made if late_by is None else made._in_time(*late_by, name)
+    grows = is_append_only(schema)
+    check_diff = check_added if grows else None
+    rows = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None, check_diff=check_diff)
+    made = Table(rows, columns, session, append_only=grows)
+    lateness = lateness_of(schema, name)
+    return made if lateness is None else made._in_time(lateness, name)
 
 
 def with_lateness(schema: pa.Schema, lateness: Mapping[str, Length], name: str) -> pa.Schema:
@@ -215,12 +225,20 @@ def with_lateness(schema: pa.Schema, lateness: Mapping[str, Length], name: str) 
     return schema
 
 
-def _lateness_of(schema: pa.Schema, name: str) -> tuple[str, Length] | None:
-    """Return the column of a lateness, and how long it is."""
-    texts = {field.name: field.metadata[LATENESS].decode() for field in schema if LATENESS in (field.metadata or {})}
-    if len(texts) > 1:
-        raise SchemaError(f"{name}: one column has a lateness, and not {', '.join(texts)}")
-    return next(((column, int(text) if text.isdecimal() else text) for column, text in texts.items()), None)
+def lateness_of(schema: pa.Schema, name: str) -> Lateness | None:
+    """Return how late the rows of a table of this schema come; ``GraphError`` for what is no length of time."""
+    places = [place for place, field in enumerate(schema) if LATENESS in (field.metadata or {})]
+    if not places:
+        return None
+    if len(places) > 1:
+        raise SchemaError(f"{name}: one column has a lateness, and not {', '.join(schema.names[place] for place in places)}")
+    (place,) = places
+    column, text = columns_of(schema)[place], schema.field(place).metadata[LATENESS].decode()
+    if column.kind not in (Kind.TIMESTAMP, Kind.INSTANT, Kind.INTEGER):
+        kind = f"{column.name}, a {column.kind.value}"
+        raise GraphError(f"{name}: the lateness is of a column of timestamps or whole numbers, not of {kind}")
+    axis, length = Axis(column.kind, itemgetter(place)), int(text) if text.isdecimal() else text
+    return Lateness(place, column.kind, span_of(length, axis, name, nothing=True))
 
 
 def source_tables(scope: ScopeBuilder[int], source: Any) -> dict[str, Table[Any]]:

@@ -30,7 +30,16 @@ from timely.differential.tables.names.refusals import naming_the_line
 from timely.differential.tables.operators.recent_rows import IN_TIME, RECENT, recent_rows
 from timely.differential.tables.operators.session_windows import Sessions, sessions
 from timely.differential.tables.operators.sorting import first_rows, sort_key
-from timely.differential.tables.operators.time_windows import Axis, Length, TimeSpan, axis_of, sliding, span_of, windows_of
+from timely.differential.tables.operators.time_windows import (
+    Axis,
+    Lateness,
+    Length,
+    TimeSpan,
+    axis_of,
+    sliding,
+    span_of,
+    windows_of,
+)
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, row_check
 from timely.differential.updates.linear import linear
 from timely.errors import GraphError, SqlError, brief
@@ -65,11 +74,13 @@ class Table(Generic[T]):
         history: RowHistory[T] | None = None,
         watermarks: Watermarks = (),
         late: Table[T] | None = None,
+        append_only: bool = False,
     ) -> None:
         self._rows = collection
         self._history = history
         self._watermarks = watermarks
         self._late = late
+        self._append_only = append_only
         names = [column.name for column in columns]
         if len(set(names)) < len(names):  # a second ``id`` is ``id_1``
             columns = tuple(attrs.evolve(column, name=name) for column, name in zip(columns, distinct_names(names)))
@@ -83,7 +94,7 @@ class Table(Generic[T]):
 
     @property
     def _relation(self) -> Relation:
-        return Relation(self.collection, self.columns, watermarks=self._watermarks)
+        return Relation(self.collection, self.columns, watermarks=self._watermarks, grows=self._append_only)
 
     def __repr__(self) -> str:
         return f"Table({', '.join(f'{column.name} {column.kind.value}' for column in self.columns)})"
@@ -196,7 +207,7 @@ class Table(Generic[T]):
             bounds = values.flat_map(lambda row: sorted(windows(row))[:1])
             ends = ((len(self.columns) + end, bounds.map(itemgetter(slice(1 + end, 2 + end)))) for end in (0, 1))
             watermarks = (*watermarks, *ends)
-        return Table(rows, (*self.columns, *axis.columns), watermarks=watermarks)
+        return Table(rows, (*self.columns, *axis.columns), watermarks=watermarks, append_only=self._append_only)
 
     def sessions(self, column: Expression, gap: Length, by: Expression | Sequence[Expression] = ()) -> Table[T]:
         """Return each row with ``window_start`` and ``window_end`` of its session.
@@ -252,14 +263,13 @@ class Table(Generic[T]):
         recent, late, _ = recent_rows(self.collection, axis, length, RECENT, "keep_recent")
         return Table(recent, self.columns), Table(late, self.columns)
 
-    def _in_time(self, column: str, lateness: Length, name: str) -> Table[T]:
+    def _in_time(self, lateness: Lateness, name: str) -> Table[T]:
         """Return the rows that come in time, with their watermark."""
-        axis = self._axis(name, quoted(column), "lateness", lateness)
-        place, span = self._column_names.index(lower_case(column)), span_of(lateness, axis, name, nothing=True)
-        if self.columns[place].kind is not axis.kind:
-            raise GraphError(f"{name}: the lateness is of a column of timestamps or whole numbers, not of {column}, a date")
-        rows, late, watermark = recent_rows(self.collection, axis, span, IN_TIME, name)
-        return Table(rows, self.columns, self._session, watermarks=((place, watermark),), late=Table(late, self.columns))
+        place, span = lateness.place, lateness.span
+        self._note(name, self.columns[place].name, "lateness", span)
+        rows, late, watermark = recent_rows(self.collection, Axis(lateness.kind, itemgetter(place)), span, IN_TIME, name)
+        of_late, marks = Table(late, self.columns, append_only=self._append_only), ((place, watermark),)
+        return Table(rows, self.columns, self._session, watermarks=marks, late=of_late, append_only=self._append_only)
 
     def _note(self, *parts: object) -> None:
         """Note the arguments of an operator, and over which columns: the graph of a checkpoint does not show them."""
@@ -480,7 +490,7 @@ class Table(Generic[T]):
         key, _ = self._key(by)
         orders, scope = queries.sort_keys_over(self.columns, _listed(order_by))
         order = sort_key(orders, scope, len(self.columns))
-        return Table(first_rows(self.collection, key, order, k), self.columns)
+        return Table(first_rows(self.collection, key, order, k, grows=self._append_only), self.columns)
 
     def _selected(self, columns: Iterable[str]) -> Table[T]:
         return self._sql(f"select {', '.join(columns)} from this")
@@ -512,7 +522,7 @@ class GroupedTable(Generic[T]):
 
 def table_of(relation: Relation) -> Table[Any]:
     """Return the rows of a query as a table."""
-    return Table(relation.collection, relation.columns, watermarks=relation.watermarks)
+    return Table(relation.collection, relation.columns, watermarks=relation.watermarks, append_only=relation.grows)
 
 
 def relations(tables: Mapping[str, Any]) -> dict[str, Relation]:

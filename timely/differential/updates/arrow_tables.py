@@ -177,8 +177,8 @@ class Fields:
         self._width = len(names)
         self._required = [number for number, field in enumerate(schema) if not field.nullable]
 
-    def checked(self, record: object, label: str) -> Any:
-        """Return a record as it is sent; ``ContainerError`` unless it is a tuple with a value for each field."""
+    def checked(self, record: object, label: str, diff: Any = 1) -> Any:
+        """Return a record as it is sent ``diff`` times; ``ContainerError`` unless it is a tuple with a value for each field."""
         if not isinstance(record, tuple) or len(record) != self._width:
             raise ContainerError(
                 f"{label}: a record is a tuple of its {self._width} fields ({', '.join(self.schema.names)}), not {brief(record)}"

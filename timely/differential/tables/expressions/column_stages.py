@@ -70,14 +70,15 @@ def checked(
     name: str,
     *,
     by_session: bool = False,
+    check_diff: Callable[[Any, Any, str], None] | None = None,
 ) -> Collection[Any, Row]:
     """Return the rows as ``check`` returns them; columns of the types of ``schema`` are as kernels expect them.
 
-    Lists of rows that come ``by_session`` have been checked there.
+    Lists of rows that come ``by_session`` have been checked there. Others go to ``check_diff`` too, with their differences.
     """
 
     def by_columns(table: RowColumns) -> RowColumns | None:
-        if len(table) < FEW:
+        if len(table) < FEW or (check_diff is not None and table.diff < 0):
             return None
         read = []
         for column, field, lazy in zip(columns, schema, table.columns, strict=True):
@@ -99,7 +100,11 @@ def checked(
     def by_rows(updates: Iterable[Update]) -> list[Update]:
         if by_session and isinstance(updates, list):
             return updates
-        return [(check(record), diff) for record, diff in updates]
+        changes = [(check(record), diff) for record, diff in updates]
+        if check_diff is not None:
+            for row, diff in changes:
+                check_diff(row, diff, name)
+        return changes
 
     return staged(rows, name, by_rows, by_columns)
 

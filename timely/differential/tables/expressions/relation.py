@@ -19,12 +19,14 @@ class Relation:
     """A collection of rows; ``ids`` are the numbers of its columns.
 
     ``watermarks`` are by the places of columns: rows of one moment, of which no change of a later time is below the greatest.
+    Rows of one that ``grows`` are never taken away.
     """
 
     collection: Collection[Any, Row]
     columns: tuple[Column, ...]
     ids: tuple[int, ...] = ()
     watermarks: tuple[tuple[int, Collection[Any, Row]], ...] = ()
+    grows: bool = False
 
     @property
     def scope(self) -> RowScope:

@@ -43,7 +43,7 @@ def _plus(parser: Any) -> exp.Expr:
     return value if value is None or value.is_number else exp.Neg(this=exp.Neg(this=value))
 
 
-class Lateness(exp.Expression, exp.ColumnConstraintKind):
+class LatenessClause(exp.Expression, exp.ColumnConstraintKind):
     """How much later than others rows come, by a column."""
 
 
@@ -63,7 +63,7 @@ class _Written(DuckDB):
         }
         CONSTRAINT_PARSERS: ClassVar = {
             **DuckDBParser.CONSTRAINT_PARSERS,
-            "LATENESS": lambda parser: parser.expression(Lateness(this=parser._parse_bitwise())),
+            "LATENESS": lambda parser: parser.expression(LatenessClause(this=parser._parse_bitwise())),
         }
         UNARY_PARSERS: ClassVar = {**DuckDBParser.UNARY_PARSERS, TokenType.PLUS: _plus}
         TYPE_LITERAL_PARSERS: ClassVar = dict.fromkeys(exp.DType, _typed_literal)

@@ -21,7 +21,7 @@ from timely.differential.tables.operators.table_joins import sides_of
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ONE_ROW, QueryPlan, free
 from timely.differential.tables.plan.push_down import conjuncts
-from timely.differential.tables.values.kinds import Kind
+from timely.differential.tables.values.kinds import Kind, lower_case
 from timely.errors import SqlError
 
 _JOINS: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
@@ -208,6 +208,13 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
     if rows is None:
         raise refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(scope.tables)) or 'none'}")
     return _named(scope, alias, name, rows.columns, rows.plan(binder.fresh, node), this)
+
+
+def table_in(node: exp.Table) -> str:
+    """Return the name of the table of an item of ``FROM``, also of one in a function of windows."""
+    of = node.this
+    windows = isinstance(of, exp.Anonymous) and str(of.this).lower() in _WINDOWS and of.expressions
+    return lower_case(str((of.expressions[0] if windows else node).name))
 
 
 def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope: QueryScope, *, joins: bool) -> QueryPlan:

@@ -11,7 +11,8 @@ import attrs
 import pyarrow as pa
 from sqlglot import Token, TokenType, exp
 
-from timely.differential.tables.names.dialect import Lateness, nodes_in
+from timely.differential.tables.names.dialect import LatenessClause, nodes_in
+from timely.differential.tables.names.from_items import table_in
 from timely.differential.tables.names.queries import query_of, statement_of
 from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
@@ -30,6 +31,9 @@ _FORMS: Final = (
 
 LATENESS: Final = b"timely.lateness"
 """Under which a field of a schema says how late rows come by its column."""
+
+APPEND_ONLY: Final = b"timely.append_only"
+"""What a schema says of a table whose rows are never taken away."""
 
 _DROPPED: Final = (["view"], ["table"], ["source"], ["sink"])
 
@@ -78,6 +82,11 @@ class DropStatement:
     cascade: bool
 
 
+def is_append_only(schema: pa.Schema) -> bool:
+    """Return whether rows of a table of this schema are never taken away."""
+    return APPEND_ONLY in (schema.metadata or {})
+
+
 Statement = TableDefinition | ViewDefinition | ConnectorDefinition | DropStatement
 
 
@@ -106,11 +115,14 @@ def tables_read(query: str) -> frozenset[str]:
 
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
+    >>> sorted(tables_read("from hop(clicks, at, interval 1 minute, interval 1 hour)"))
+    ['clicks']
     """
     tree = nodes_in(query_of(query))
-    return frozenset(
-        "now" if is_now(node) else lower_case(node.name) for node in tree if is_now(node) or isinstance(node, exp.Table)
+    names = (
+        table_in(node) if isinstance(node, exp.Table) else "now" for node in tree if isinstance(node, exp.Table) or is_now(node)
     )
+    return frozenset(names)
 
 
 def _placed(text: str, begin: int, end: int) -> str:
@@ -128,9 +140,9 @@ def _statement(statement: list[Token], text: str) -> Statement:
         query = _placed(text, rest[3].start, last.end + 1)
         tables_read(query)  # which says what is wrong in the query, and where
         return ViewDefinition(checked_name(rest[1].text), query, replace)
-    if kinds[:2] == [TokenType.CREATE, TokenType.TABLE] and not replace:
-        return _table(statement_of(_placed(text, first.start, last.end + 1)), first.line)
     words = [token.text.lower() for token in rest]
+    if kinds[:2] == [TokenType.CREATE, TokenType.TABLE] and not replace:
+        return _table(first, rest, text)
     if kinds[0] == TokenType.DROP and words[:1] in _DROPPED and len(words) > 1 and words[2:] in ([], ["cascade"]):
         return DropStatement(checked_name(rest[1].text), words[0], len(words) > 2)
     if kinds[0] == TokenType.CREATE and words[:1] in (["source"], ["sink"]) and not replace:
@@ -138,12 +150,19 @@ def _statement(statement: list[Token], text: str) -> Statement:
     raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 
-def _table(tree: exp.Expr, line: int) -> TableDefinition:
+def _table(first: Token, rest: list[Token], text: str) -> TableDefinition:
+    """Return the definition of a table: ``rest``, behind ``create``, is a word, its name and columns, and maybe APPEND ONLY."""
+    grows = [token.text.lower() for token in rest[-2:]] == ["append", "only"]
+    declared = rest[1:-2] if grows else rest[1:]
+    create = f"{_placed(text, first.start, rest[0].start)}table "  # so that positions stay
+    columns = _placed(text, declared[0].start, declared[-1].end + 1) if declared else ""
+    tree = statement_of(create + columns[len(create) :])
     schema = tree.this
     others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in ("this", "kind")]
     if not isinstance(tree, exp.Create) or not isinstance(schema, exp.Schema) or others or schema.this.args.get("db"):
-        raise SqlError(f"CREATE TABLE at line {line}: write `create table name (column type, ...)`")
-    return TableDefinition(checked_name(schema.this.name), pa.schema([_field(column) for column in schema.expressions]))
+        raise SqlError(f"CREATE TABLE at line {rest[0].line}: write `create table name (column type, ...)`")
+    fields = pa.schema([_field(column) for column in schema.expressions], {APPEND_ONLY: b""} if grows else None)
+    return TableDefinition(checked_name(schema.this.name), fields)
 
 
 def _connector(first: Token, rest: list[Token], text: str) -> ConnectorDefinition:
@@ -161,9 +180,7 @@ def _connector(first: Token, rest: list[Token], text: str) -> ConnectorDefinitio
     for last in range(1, end):
         depth += (kinds[last] == TokenType.L_PAREN) - (kinds[last] == TokenType.R_PAREN)
         if not depth and (last == end - 1 or kinds[last + 1] == TokenType.COMMA):
-            create = f"{_placed(text, first.start, rest[0].start)}table "  # as long as `source`, so that positions stay
-            declared = _placed(text, rest[begin].start, rest[last].end + 1)
-            tables.append(_table(statement_of(create + declared[len(create) :]), rest[begin].line))
+            tables.append(_table(first, [rest[0], *rest[begin : last + 1]], text))
             begin = last + 2
     if not tables or depth:
         raise SqlError(f"{place}: write `create source name (column type, ...) with (option = value, ...)`")
@@ -199,7 +216,7 @@ def _field(column: exp.Expr) -> pa.Field:
         raise refusal(column, "a table is declared by its columns, each with a type; keys and checks are not kept")
     lateness, constraints = None, column.args.get("constraints") or []
     for constraint in constraints:
-        if isinstance(constraint.kind, Lateness) and lateness is None:
+        if isinstance(constraint.kind, LatenessClause) and lateness is None:
             lateness = _length(constraint.kind)
         elif not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
             raise refusal(column, "of constraints only NOT NULL and one LATENESS are kept")
@@ -212,7 +229,7 @@ def _field(column: exp.Expr) -> pa.Field:
     return field if of_type.digits is None else field.with_type(pa.decimal128(of_type.digits, of_type.kind.scale))
 
 
-def _length(lateness: Lateness) -> str:
+def _length(lateness: LatenessClause) -> str:
     """Return how long a lateness is."""
     length = lateness.this
     if isinstance(length, exp.Literal) and length.is_int:

@@ -10,12 +10,13 @@ import numpy as np
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
 from timely.differential.collections import Collection
-from timely.differential.operators.aggregates import Aggregate, Top, greatest
+from timely.differential.operators.aggregates import Top, greatest
 from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_compiler import column_expressions
 from timely.differential.tables.expressions.column_stages import NULL_KEY, keys_of, staged, unpacked
 from timely.differential.tables.expressions.numbered import Numbering, numbering, numberings
 from timely.differential.tables.expressions.relation import Relation
+from timely.differential.tables.operators.added_rows import first_of_groups
 from timely.differential.tables.operators.aggregations import AggregateCall, First
 from timely.differential.updates.containers import is_columns
 from timely.differential.updates.int_columns import LARGE, Updates
@@ -58,8 +59,8 @@ def extremes(relation: Relation, keys: Sequence[NamedExpr], call: AggregateCall,
         return Updates(keyed[0], numbers, None if table.diff == 1 else np.full(len(numbers), table.diff))
 
     pairs = staged(relation.collection, "numbers", by_rows, by_columns)
-    top: Aggregate = greatest(1, kernel=kernel) if kernel == "greatest" else Top(1, kernel=kernel)
-    results = pairs._reduced(top, call.name, None)
+    top = greatest(1, kernel=kernel) if kernel == "greatest" else Top(1, kernel=kernel)
+    results = first_of_groups(pairs, top, call.name, grows=relation.grows)
     return _Decoded(of_keys, made, missing, alone).of(results)
 
 

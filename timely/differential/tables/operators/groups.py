@@ -15,6 +15,7 @@ from timely.differential.tables.expressions.bound import NamedExpr
 from timely.differential.tables.expressions.column_stages import ByColumns, staged
 from timely.differential.tables.expressions.relation import Relation, constant
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, compile_scalar
+from timely.differential.tables.operators.added_rows import first_of_groups
 from timely.differential.tables.operators.aggregations import AggregateCall, First, Sums, Whole
 from timely.differential.tables.operators.column_groups import measures_of
 from timely.differential.tables.operators.group_arrays import group_results
@@ -114,14 +115,14 @@ def _entries(
     return pairs.distinct() if aggregate.distinct else pairs
 
 
-def _first(pairs: Collection[Any, Any], aggregate: AggregateCall) -> Collection[Any, Any]:
+def _first(pairs: Collection[Any, Any], aggregate: AggregateCall, *, grows: bool) -> Collection[Any, Any]:
     form = aggregate.form
     assert isinstance(form, First)
 
     def order(entry: Any) -> Any:
         return (True,) if entry is None else (False, form.order(entry))
 
-    chosen = pairs._reduced(Top(1, order), aggregate.name, None)
+    chosen = first_of_groups(pairs, Top(1, order), aggregate.name, grows=grows)
     return chosen.map(lambda pair: (pair[0], (None if pair[1] is None else form.result(pair[1]),)))
 
 
@@ -187,7 +188,9 @@ def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, call: Aggreg
     pairs = _entries(relation.collection, key, call, call.of_rows(relation.scope), group_all and not summed)
     if summed:
         return _sums(pairs, itemgetter(0), [call], [itemgetter(1)], group_all)
-    return _first(pairs, call) if isinstance(call.form, First) else _whole(pairs, call)
+    if isinstance(call.form, First):
+        return _first(pairs, call, grows=relation.grows)
+    return _whole(pairs, call)
 
 
 _Calls = list[tuple[NamedExpr, AggregateCall]]

@@ -13,6 +13,7 @@ from timely.differential.collections import Collection
 from timely.differential.operators.aggregates import Descending, Top
 from timely.differential.tables.expressions.bound import SortKey
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
+from timely.differential.tables.operators.added_rows import first_of_groups
 from timely.differential.tables.values.kinds import Kind, sortable
 
 
@@ -88,7 +89,8 @@ def sort_key(keys: Sequence[SortKey], scope: RowScope, width: int) -> Callable[[
 
 
 def first_rows(
-    rows: Collection[Any, Row], group: Callable[[Row], Any], key: Callable[[Row], Any], k: int
+    rows: Collection[Any, Row], group: Callable[[Row], Any], key: Callable[[Row], Any], k: int, *, grows: bool = False
 ) -> Collection[Any, Row]:
     """Return the first ``k`` rows of each group in the order of ``key``."""
-    return rows.map(lambda row: (group(row), row))._reduced(Top(k, key), "first rows", None).map(lambda pair: pair[1])
+    pairs = rows.map(lambda row: (group(row), row))
+    return first_of_groups(pairs, Top(k, key), "first rows", grows=grows).map(lambda pair: pair[1])

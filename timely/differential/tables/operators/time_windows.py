@@ -113,6 +113,15 @@ class TimeSpan:
         return moment - self.delta if type(moment) is int else add_interval(moment, -self.months, -self.delta)
 
 
+@attrs.frozen
+class Lateness:
+    """How much later than others rows come, by the column at a place, whose values are of a kind."""
+
+    place: int
+    kind: Kind
+    span: TimeSpan
+
+
 def span_of(length: Length, axis: Axis, place: str, *, months: bool = False, nothing: bool = False) -> TimeSpan:
     """Return a length; ``GraphError`` for one that is not positive, unless it may be ``nothing``, or of another kind."""
     try:

@@ -98,7 +98,9 @@ def _over(
         made = Partition.of(rows, orders)
         return Counter(row + more for row, more in zip(rows, zip(*(compute(made) for compute in computes)))).items()
 
-    collection = relation.collection if most is None else first_rows(relation.collection, group_of, place, most)
+    collection = relation.collection
+    if most is not None:
+        collection = first_rows(collection, group_of, place, most, grows=relation.grows)
     pairs = collection.map(lambda row: (group_of(row), row), name="partition")
     rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
     columns = [Column(call.name, call.kind, call.nullable) for _, call in members]

@@ -20,7 +20,7 @@ from timely.differential.tables.expressions.scalar_compiler import Row, RowScope
 from timely.differential.tables.operators.asof_joins import asof_join
 from timely.differential.tables.operators.grouping_sets import grouped_by_sets
 from timely.differential.tables.operators.membership import marked
-from timely.differential.tables.operators.recent_rows import rows_by_now, rows_by_watermarks
+from timely.differential.tables.operators.recent_rows import IN_TIME, rows_by_now, rows_by_watermarks
 from timely.differential.tables.operators.set_operations import combined
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.table_joins import by_half_joins, join
@@ -52,6 +52,7 @@ def build(plan: QueryPlan, scope: ScopeBuilder[Any], tables: Mapping[str, Relati
         pruned(relation.collection, order),
         tuple(relation.columns[place] for place in order),
         tuple(ref.id for ref in plan.columns),
+        grows=relation.grows,
     )
 
 
@@ -78,7 +79,7 @@ def _read_columns(table: Relation, places: Sequence[int]) -> Relation:
     """Return the columns of a table that are read, whose numbers are their places in it."""
     everything = len(places) == len(table.columns)
     rows = table.collection if everything else pruned(table.collection, places)
-    return Relation(rows, tuple(table.columns[place] for place in places), tuple(places))
+    return Relation(rows, tuple(table.columns[place] for place in places), tuple(places), grows=table.grows)
 
 
 @attrs.frozen
@@ -104,8 +105,23 @@ class _Builder:
                 relation = relation.with_collection(entered(relation.collection, self.scope))
             else:
                 relation = _BUILDERS[type(plan)](self, plan)
-            self.made[id(plan)] = relation
+            relation = self.made[id(plan)] = attrs.evolve(relation, grows=self.grows(plan))
         return relation
+
+    def grows(self, plan: QueryPlan) -> bool:
+        """Return whether rows of a plan are only added: they depend on rows that are, and each of them on few of these."""
+        if id(plan) in self.made:
+            return self.made[id(plan)].grows
+        match plan:
+            case nodes.TableScan():
+                return plan.table in self.sources and self.sources[plan.table].grows
+            case nodes.FilterRows() | nodes.Project() | nodes.Unnest() | nodes.DistinctRows() | nodes.ConstantRows():
+                return all(map(self.grows, plan.inputs))
+            case nodes.JoinRows(how="inner") | nodes.SetOperation(operation="union"):
+                return all(map(self.grows, plan.inputs))
+            case nodes.ByHorizon() if plan.use == IN_TIME:
+                return self.grows(plan.left)
+        return False
 
     def reads_loop(self, plan: QueryPlan) -> bool:
         """Return whether a plan reads the loop of this scope."""
@@ -183,9 +199,9 @@ def _topk(builder: _Builder, plan: nodes.TopK) -> Relation:
     chosen = rows
     if plan.take is not None:
         count = plan.skip + plan.take
-        chosen = first_rows(rows, group, key, count) if count else rows.filter(lambda row: False)
+        chosen = first_rows(rows, group, key, count, grows=relation.grows) if count else rows.filter(lambda row: False)
     if plan.skip:
-        chosen = chosen.minus(first_rows(rows, group, key, plan.skip))
+        chosen = chosen.minus(first_rows(rows, group, key, plan.skip, grows=relation.grows))
     return relation.with_collection(chosen)
 
 

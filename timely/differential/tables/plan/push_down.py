@@ -169,6 +169,7 @@ def _limit(condition: Expr) -> tuple[int, int] | None:
         or not isinstance(one, Ref)
         or not isinstance(other, Literal)
         or other.kind is not Kind.INTEGER
+        or other.value is None
     ):
         return None
     return one.id, other.value - (condition.name == upper[2])
