@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely.spark import session as settings_of
-from timely.spark.java import java_environment
+from timely.spark.java import environment, java_environment
 from timely.spark.session import concurrent_tasks
 
 ROOT = Path(timely.__file__).resolve().parents[1]
@@ -140,18 +140,9 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
 @contextlib.contextmanager
 def on_this_machine() -> Iterator[None]:
     """What processes that are started inside the block find: Java, this Python, and the loopback interface to listen on."""
-    chosen = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    before = {name: os.environ.get(name) for name in chosen}
-    os.environ.update(chosen)
-    try:
-        with java_environment():
-            yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    chosen = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_HOSTNAME="127.0.0.1")
+    with chosen, java_environment():
+        yield
 
 
 @contextlib.contextmanager

@@ -11,8 +11,7 @@ import pytest
 from pyspark.errors.exceptions import captured
 
 from timely.errors import CycleError, OperatorError, PeerLostError, SchemaError, TimelyError, WorkerError
-from timely.spark.action_errors import note_failure, raise_typed_errors
-from timely.spark.batch import FailurePolicy
+from timely.spark.batch import FailurePolicy, note_failure, raise_typed_errors
 from timely.spark.stage_messages import describe
 from timely.spark.task import _reason
 

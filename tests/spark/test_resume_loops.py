@@ -127,7 +127,8 @@ def test_a_loop_of_the_users_own_goes_on(session: SparkSession, tmp_path: Path) 
     checkpoint = tmp_path / "kept"
     killer: Any = Killer(tmp_path, checkpoint, (Kill(0, 6),))
     inputs, outputs = {"numbers": session.range(1, 1 << 8)}, {"counts": "n long, times long"}
-    result = ts.run(build, inputs, outputs, workers=2, checkpoint=checkpoint, checkpoint_every=EVERY, live=killer)
+    often = timedelta(microseconds=1)  # the loop is short, and a worker is killed after the first checkpoint
+    result = ts.run(build, inputs, outputs, workers=2, checkpoint=checkpoint, checkpoint_every=often, live=killer)
     assert dict(result["counts"].collect()) == {number: (1 << (9 - number.bit_length())) - 1 for number in range(1, 1 << 8)}
     assert (killer.done, result.resumed) == (1, [1])
 

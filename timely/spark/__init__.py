@@ -19,7 +19,9 @@ try:
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
     from timely.spark.sinks import DeltaSink, ParquetSink, Sink, SinkContext
-    from timely.spark.streaming.query import EpochReport, StreamHandle, stream
+    from timely.spark.streaming.handle import StreamHandle
+    from timely.spark.streaming.micro_batches import EpochReport
+    from timely.spark.streaming.query import stream
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise

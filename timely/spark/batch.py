@@ -9,24 +9,25 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors.exceptions import captured
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from timely.dataflow.output_schema import OutputSchema
-from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
-from timely.errors import OutputError as OutputError  # where it was before
+from timely.errors import ConfigurationError, GraphError, OutputError, PeerLostError, SchemaError, TimelyError
 from timely.memory import MemoryBudget, bytes_of
 from timely.progress import ProgressGroups, ProgressMode
 from timely.recovery.store import is_uri
-from timely.spark.action_errors import note_failure, raise_typed_errors
 from timely.spark.connect import functions_of, is_connect
 from timely.spark.defaults import RunDefaults
-from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, rendezvous_mode
+from timely.spark.gathered_rendezvous import GatheredRendezvous, ObservedReports, RendezvousMode, failure_of, rendezvous_mode
 from timely.spark.logs import LogPlan, log_to_spark
 from timely.spark.packing import FAILED, REPORT, TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, Partitioning, check_build, check_names, session_of, struct_type
@@ -398,3 +399,28 @@ def has_plan(frame: DataFrame) -> Callable[[], bool]:
             return False
 
     return has
+
+
+# PySpark has one function that makes Python's exception of Java's, for all DataFrames. It asks here first: an exception that
+# quotes no error of a worker of this program stays what Spark made of it.
+
+_RECENT: Final[deque[tuple[str, dict[str, Any]]]] = deque(maxlen=1024)
+"""The last errors of workers: the text by which Spark's exception quotes one, and its description."""
+
+
+def note_failure(error: TimelyError, description: dict[str, Any]) -> None:
+    """Remember the error of a worker: the exception of an action that quotes it becomes that error."""
+    _RECENT.append((f"{type(error).__name__}: {error}", description))
+
+
+@cache
+def raise_typed_errors() -> None:
+    """Have the actions of this process raise the typed errors of workers. Another call changes nothing."""
+    spark_converted = captured.convert_exception
+    captured.convert_exception = lambda e: _typed_error(str(e.toString())) or spark_converted(e)
+
+
+def _typed_error(text: str) -> Any:
+    """Return the error that an exception of Java quotes. Others may come meanwhile, from the thread of the rendezvous."""
+    quoted = next((description for quote, description in reversed(_RECENT.copy()) if quote in text), None)
+    return failure_of(RuntimeError(text)) if quoted is None else revive(quoted)

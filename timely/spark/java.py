@@ -128,16 +128,20 @@ def java_environment() -> Iterator[JavaRuntime]:
     if shutil.which("bash") is None:
         raise SparkError("Spark's launcher scripts need bash, and there is none on the PATH")
     runtime = find_java()
-    before = os.environ.get("JAVA_HOME")
-    _set_java_home(str(runtime.home))
-    try:
+    with environment(JAVA_HOME=str(runtime.home)):
         yield runtime
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set variables for what is launched inside the block, and restore them afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
     finally:
-        _set_java_home(before)
-
-
-def _set_java_home(value: str | None) -> None:
-    if value is None:
-        os.environ.pop("JAVA_HOME", None)
-    else:
-        os.environ["JAVA_HOME"] = value
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.connect import is_connect, refuse_connect
-from timely.spark.java import java_environment
+from timely.spark.java import environment, java_environment
 from timely.spark.versions import is_remote_only
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
@@ -52,7 +52,7 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     builder = SparkSession.builder.master(f"local[{workers}]").appName(app_name)
     for name, value in _local_settings(workers).items():
         builder = builder.config(name, value)
-    with _python_of_tasks(sys.executable), java_environment():
+    with environment(PYSPARK_PYTHON=os.environ.get("PYSPARK_PYTHON", sys.executable)), java_environment():
         session = builder.getOrCreate()
     _check_slots(session, workers)
     return session
@@ -87,18 +87,6 @@ def _memory() -> str:
     """Return half of the machine's memory, between 1 and 4 GiB: Spark's default of 1 GiB serves the driver and all tasks."""
     half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**31
     return f"{min(max(half, 1), 4)}g"
-
-
-@contextlib.contextmanager
-def _python_of_tasks(executable: str) -> Iterator[None]:
-    """Let a session that is launched inside the block run its tasks with ``executable``, unless the user chose one."""
-    chosen = "PYSPARK_PYTHON" in os.environ
-    os.environ.setdefault("PYSPARK_PYTHON", executable)
-    try:
-        yield
-    finally:
-        if not chosen:
-            del os.environ["PYSPARK_PYTHON"]
 
 
 def check_workers(workers: int) -> None:

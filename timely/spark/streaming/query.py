@@ -1,14 +1,18 @@
 """``stream``: micro-batches in, one dataflow that stays up, each epoch's complete outputs delivered to a function.
 
 One streaming query carries the rows of all inputs; Spark's number of a micro-batch is its epoch. The invariant: what can be
-refused before anything starts is refused here, at the call.
+refused before anything starts is refused here, at the call. In a classic session epochs go through the epoch log one at a time,
+in order, on the query's own thread. Spark takes a micro-batch for done only when its epoch is delivered. A stream that has ended
+has left nothing running, and can be started again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import secrets
+import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -19,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import OutputSchema
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, SparkError, TimelyError
 from timely.spark.connect import is_connect
 from timely.spark.defaults import RunDefaults
 from timely.spark.plan import InputPlan, check_build, check_cases, check_names, session_of, struct_type
@@ -29,11 +33,9 @@ from timely.spark.sinks import ForeachEpoch, Sink, check_sink
 from timely.spark.slots import settle
 from timely.spark.stage_messages import check_patience
 from timely.spark.streaming.directory import StreamDirectory
-from timely.spark.streaming.driver_handle import DriverStreamHandle
-from timely.spark.streaming.handle import StreamHandle as StreamHandle
+from timely.spark.streaming.handle import StreamHandle
 from timely.spark.streaming.jobs import StreamJobs
-from timely.spark.streaming.micro_batches import EpochReport as EpochReport
-from timely.spark.streaming.micro_batches import StreamPlan
+from timely.spark.streaming.micro_batches import EpochReport, Epochs, StreamPlan
 from timely.spark.streaming.schemas import StreamSchemas, stored_inputs, with_columns_of
 from timely.spark.streaming.server_query import check_for_server, start_at_server
 from timely.spark.task import Build
@@ -169,3 +171,102 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
             f"trigger must be a dictionary with one entry, such as {{'availableNow': True}}, and not {trigger!r}; Spark knows"
             f" {', '.join(known)}"
         )
+
+
+class DriverStreamHandle(StreamHandle):
+    """A stream whose epochs this process runs."""
+
+    def __init__(self, epochs: Epochs) -> None:
+        super().__init__()
+        self._epochs = epochs
+        self._under_way = threading.RLock()
+        self._busy: int | None = None
+        self._stopping = False
+
+    @property
+    def epoch(self) -> int:
+        """As the epoch log has it."""
+        return self._epochs.epoch_log.delivered
+
+    @property
+    def recent(self) -> list[EpochReport]:
+        """As this process has counted."""
+        return list(self._epochs.reports)
+
+    @property
+    def attempts(self) -> int:
+        """As the supervisor has counted."""
+        return self._epochs.supervisor.attempts
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """As the workers have sent."""
+        return self._epochs.supervisor.pids
+
+    def stop(self) -> None:
+        """End the stream, from any thread."""
+        if self._busy == threading.get_ident():
+            self._stopping = True
+            threading.Thread(target=self.stop, name="timely-stop", daemon=True).start()
+            return
+        with self._under_way:
+            self._stopping = True
+        with contextlib.suppress(Exception):  # it, or its session, has ended already
+            self.query.stop()
+        self._ended.wait()
+
+    def start(self, frame: DataFrame, trigger: Mapping[str, Any]) -> None:
+        """Start the workers, then the query."""
+        epochs = self._epochs
+        epochs.supervisor.on_failure = self._give_up
+        try:
+            epochs.supervisor.begin()
+            writer = frame.writeStream.foreachBatch(self._on_batch)
+            writer = writer.option("checkpointLocation", epochs.directory.for_spark("query"))
+            self._query = (writer.trigger(**trigger) if trigger else writer).start()
+            if epochs.supervisor.failure is not None:  # since it was ready
+                self._give_up()
+        except BaseException:
+            epochs.supervisor.end()
+            self._ended.set()
+            raise
+        threading.Thread(target=self._watch, name="timely-stream", daemon=True).start()
+
+    def _on_batch(self, frame: DataFrame, epoch: int) -> None:
+        """Process an epoch: Spark calls this for each micro-batch, which is done when it returns."""
+        with self._under_way:
+            if self._stopping:
+                raise SparkError("the stream is being stopped")
+            self._busy = threading.get_ident()
+            try:
+                self._epochs.process(frame, epoch)
+            except TimelyError as error:
+                self._failure = error
+                raise
+            finally:
+                self._busy = None
+
+    def _give_up(self) -> None:
+        """End the query for want of workers."""
+        with contextlib.suppress(Exception):
+            self.query.stop()
+
+    def _watch(self) -> None:
+        """Wait for the query to end, and clean up behind it."""
+        error: Exception | None = None
+        try:
+            self.query.awaitTermination()
+        except Exception as raised:  # Spark's
+            error = raised
+        with self._under_way:
+            supervisor = self._epochs.supervisor
+            failure = self._failure or supervisor.failure
+            if failure is None and error is not None and not self._stopping:
+                failure = SparkError(f"the streaming query has ended: {error}")
+                failure.__cause__ = error
+            self._failure = failure
+            supervisor.checkpoint(self._epochs.epoch_log.committed + 1)
+            supervisor.end()
+            with contextlib.suppress(Exception):
+                self._epochs.prune()
+        self._ended.set()
