@@ -67,9 +67,9 @@ ENGINE = [
     "timely/differential/inputs.py",
     "timely/differential/operators/aggregates.py",
     "timely/differential/operators/arrangement.py",
-    "timely/differential/operators/due_times.py",
+    "timely/differential/operators/scope_times.py",
     "timely/differential/operators/join_results.py",
-    "timely/differential/operators/reduce_tactics.py",
+    "timely/differential/operators/reduce_inputs.py",
     "timely/differential/operators/reductions.py",
     "timely/differential/operators/trace_joins.py",
 ]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.graphs.oracles import Weighted, corners, joined, nearest, ranked, strong, voted
 from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import (
-    accumulated,
     breadth_first_search,
     connected_components,
     label_propagation,
@@ -144,20 +143,3 @@ def test_an_algorithm_finds_it_in_debian(name: str) -> None:
     state = answers([table])[0]
     assert len(state) > 1_000
     assert state == (pytest.approx(expected, rel=algorithm.near, abs=0) if algorithm.near else expected)
-
-
-@given(
-    st.lists(st.lists(st.tuples(*[st.integers(0, 9).map(lambda number: number << 10)] * 2), max_size=15), min_size=1, max_size=3),
-    st.integers(1, 3),
-    st.none() | st.integers(0, 2**16),
-)
-def test_ranks_of_all_edges_so_far(graphs: list[list[tuple[int, int]]], workers: int, seed: int | None) -> None:
-    tables = run(
-        [table_of(graph) for graph in graphs],
-        build=lambda edges: pagerank(accumulated(edges), rounds=4),
-        workers=workers,
-        rows=2,
-        seed=seed,
-    )
-    for table, new, graph in zip(tables, graphs, so_far(graphs)):
-        assert answers([table])[0] == pytest.approx(ranked(graph, rounds=4) if new else {}, abs=1e-12)

@@ -16,7 +16,7 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pip
 from timely.dataflow.operator_state import Load, Log, RelationStart, Rescale, Save, StatePart
 from timely.differential.collections import Collection
 from timely.differential.operators.arrangement import register_trace
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Update
 from timely.errors import GraphError

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.inputs import TimedSession
 from timely.differential.operators.arrangement import Arrangement, Index, register_trace
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace

@@ -16,7 +16,6 @@ try:
     from timely.graphs.labels import label_propagation
     from timely.graphs.propagation import propagate
     from timely.graphs.rank import pagerank
-    from timely.graphs.stages.accumulation import accumulated
     from timely.graphs.stages.component_names import name_components
     from timely.graphs.stages.edge_encoding import encode
     from timely.graphs.stages.gathering import gather
@@ -31,7 +30,6 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "PregelVertex",
-    "accumulated",
     "attach",
     "breadth_first_search",
     "components_build",

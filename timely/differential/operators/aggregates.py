@@ -1,7 +1,6 @@
-"""Aggregates: functions of a key's values that a change updates without reading the other values.
+"""Aggregates: functions of a key's values, and *bags*, of which a change updates them without reading the other values.
 
-Small groups are lists of entries. A group that stays long becomes *bags*: for each time that can still be told apart, the values
-with their counts, their running sums, and their order.
+A bag has the values of a key at one time, with their counts, their running sum, and their order.
 """
 
 from __future__ import annotations
@@ -10,21 +9,15 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
 
-from timely.differential.trace.deltas import Keys, RowDelta, keys_of
-from timely.differential.trace.entries import Entry, size_in_words
-from timely.differential.trace.state_memory import ENTRY
-from timely.differential.trace.trace import Trace
-from timely.differential.updates.updates import Counts, Diff, Key, Update, consolidate
-from timely.operators.keyed.numbers import ExactSum, are_canonical, canonical, order_key
+from timely.differential.trace.entries import Entry
+from timely.differential.updates.updates import Counts, Diff, Key
+from timely.operators.keyed.numbers import ExactSum, canonical, order_key
 from timely.order import PartialOrder, less_equal
-
-if TYPE_CHECKING:
-    from timely.differential.trace.int_delta import IntDelta
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -223,113 +216,6 @@ def _any_left(bags: Sequence[Bag]) -> bool:
         for value, count in bag.counts.items():
             sums[value] = sums.get(value, 0) + count
     return any(sums.values())
-
-
-class Groups(Generic[T]):
-    """The values of every key, for one aggregate: in a trace, or in bags where there are many."""
-
-    def __init__(self, aggregate: Aggregate, trace: Trace[T]) -> None:
-        self._aggregate = aggregate
-        self.trace = trace
-        self._small = trace.limits.group
-        self._large: dict[Any, dict[T, Bag]] = {}  # by key and time
-        self._values = 0  # updates of those
-
-    def append(self, time: T, delta: RowDelta | IntDelta[T]) -> Keys:
-        """Add a delta at ``time``, and return its keys."""
-        if delta.chunk is None:
-            delta = RowDelta(_canonical(delta))
-        keys, trace = keys_of(delta, pairs=True), self.trace
-        large = self.large(keys)
-        if large:
-            bagged, delta = delta.split(large)
-            for (key, value), diff in bagged:
-                self._add(self._large[key], value, time, diff)
-            for key in large:
-                self._merge(self._large[key])
-            for listener in trace.listeners:
-                listener(time, bagged)
-        trace.append(time, delta)
-        return keys
-
-    def large(self, keys: Keys) -> list[Any]:
-        """Return those keys that have bags."""
-        if not self._large:
-            return []
-        return [key for key in (keys if isinstance(keys, dict) else keys.tolist()) if key in self._large]
-
-    def _add(self, bags: dict[T, Bag], value: object, time: T, diff: Diff) -> None:
-        if time not in bags:
-            bags[time] = Bag(self._aggregate.key, self._aggregate.sums)
-        bags[time].add(value, diff)
-        self._values += 1
-
-    def _has_room(self, entries: int) -> bool:
-        """Return whether so many more entries in bags, which stay in memory, take at most a quarter of the memory budget."""
-        limit = self.trace.budget.limit
-        return limit is None or ENTRY * (self._values + entries) <= limit // 4
-
-    def _enlarge(self, key: object) -> bool:
-        """Make bags of a key's entries, if they are still many when compacted."""
-        entries = self.trace.compact_key(key)
-        if len(entries) <= self._small:
-            return False
-        self.trace.remove(key)
-        bags = self._large[key] = {}
-        for value, time, diff in entries:
-            self._add(bags, value, time, diff)
-        return True
-
-    def bags(self) -> Iterator[Iterable[Bag]]:
-        for bags in self._large.values():
-            yield bags.values()
-
-    def _merge(self, bags: dict[T, Bag]) -> None:
-        """Merge the bags whose times can no longer be told apart."""
-        if len(bags) < 2:
-            return
-        times, since = self.trace.lattice, self.trace.holds.since
-        for time in list(bags):
-            moved = times.advance(time, since)
-            if moved != time:
-                bag = bags.pop(time)
-                bags[moved] = bags[moved].merge(bag) if moved in bags else bag
-
-    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
-        """Return the output of ``key`` at ``time``; collect in ``later`` the times at which it has to be asked again."""
-        lub = self.trace.lattice.lub
-        bags = self._large.get(key)
-        if bags is None:
-            entries = self.trace.history(key)
-            if len(entries) <= self._small or not self._has_room(len(entries)) or not self._enlarge(key):
-                counts = counts_at(entries, time, lub, later)
-                return self._aggregate.of_counts(counts) if counts else ()
-            bags = self._large[key]
-        chosen = []
-        for when, bag in bags.items():
-            if less_equal(when, time):
-                if bag.counts:
-                    chosen.append(bag)
-            else:
-                later.add(lub(time, when))
-        return self._aggregate.of_bags(chosen) if chosen else ()
-
-    def large_entries(self) -> Iterator[tuple[Any, list[Entry]]]:
-        for key, bags in self._large.items():
-            yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
-
-    def size(self) -> str:
-        """Return how many entries and keys there are, in words."""
-        bags = [bag for by_time in list(self._large.values()) for bag in list(by_time.values())]
-        large = size_in_words(sum(len(bag.counts) for bag in bags), len(self._large))
-        return f"{self.trace.size()}; in large groups {large}" if bags else self.trace.size()
-
-
-def _canonical(updates: Iterable[Update]) -> Iterable[Update]:
-    """Return consolidated updates with the values that stand for equal ones."""
-    if are_canonical([record[1] for record, _ in updates]):
-        return updates
-    return consolidate([((record[0], canonical(record[1])), diff) for record, diff in updates])
 
 
 def counts_at(entries: Iterable[Entry], time: T, lub: Callable[[T, T], T], later: set[T]) -> Counts:

@@ -23,7 +23,7 @@ from timely.dataflow import (
     SyncActivator,
 )
 from timely.differential.operators.collection_bases import ArrangementBase
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in
 from timely.differential.trace.compaction_frontier import Hold, Move
 from timely.differential.trace.cursors import Cursor, Keep
 from timely.differential.trace.entries import Entry

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from timely.differential.operators.reduce_inputs import OwnTrace
 from timely.differential.trace.chunk import Gathered
+from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Keys
 from timely.differential.updates.int_columns import Array, Updates, each_once, greatest_of, integers, summed
 from timely.operators.keyed.sorted_keys import group_starts
@@ -29,24 +31,10 @@ ReduceKernel: TypeAlias = "str | Callable[[KeyCounts, Array], KeyCounts | None]"
 """The name of one of the functions below, or another one like them."""
 
 
-class Gathers(Protocol):
-    """What can be read by an array of keys."""
-
-    def gather(self, keys: Array) -> Gathered | None:
-        """Return the entries of keys as columns."""
-
-
-class ColumnInput(Gathers, Protocol):
-    def large(self, keys: Array) -> list[Any]:
-        """Return those of ``keys`` that ``gather`` does not have."""
-
-
 def reduced_columns(
     kernel: ReduceKernel,
-    pairs: bool,
-    input: ColumnInput,
-    sent: Gathers,
-    lub: Callable[[T, T], T],
+    input: OwnTrace[T],
+    sent: Cursor[T],
     time: T,
     keys: Sequence[Keys],
     wait: Callable[[T, list[int]], object],
@@ -64,7 +52,8 @@ def reduced_columns(
     if entries is None or before is None:
         return None, [*each.tolist(), *large]
     later: dict[T, list[Array]] = {}
-    now = reduced(kernel, accumulated(entries, time, lub, later), pairs)
+    lub = sent.lattice.lub
+    now = reduced(kernel, accumulated(entries, time, lub, later), sent.trace.pairs)
     if now is None:
         return None, [*each.tolist(), *large]
     updates = changes(each, now, accumulated(before, time, lub, later))

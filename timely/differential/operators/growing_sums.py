@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from timely.dataflow import OperatorInfo, ScopeBuilder
 from timely.differential.operators.aggregates import counts_at
 from timely.differential.operators.arrangement import register_trace
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.trace import Trace
 from timely.differential.updates.updates import Key, Update

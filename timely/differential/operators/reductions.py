@@ -7,22 +7,22 @@ before ``t`` makes the output change at their least upper bound too, so the key 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
-from timely.differential.operators.aggregates import Aggregate, Counted, Groups, counts_at
+from timely.differential.operators.aggregates import Aggregate, Counted, counts_at
 from timely.differential.operators.arrangement import Arrangement, Index, Messages, describe_shared, pact_for, register_trace
-from timely.differential.operators.due_times import Due, due_in
-from timely.differential.operators.reduce_tactics import ColumnReduce, ReadInput, ReduceTactic, RowReduce
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.reduce_inputs import Groups, OwnTrace, Rows, SharedTrace
+from timely.differential.operators.scope_times import Due, bounds_in, due_in
 from timely.differential.trace.cursors import Cursor
-from timely.differential.trace.deltas import Keys, keys_of
+from timely.differential.trace.deltas import Keys
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace, delta_of
+from timely.differential.updates.containers import as_columns
 from timely.differential.updates.rings import INTEGERS, Ring
 from timely.differential.updates.updates import Container, Counts, Key, Update, in_order
 from timely.errors import brief
@@ -33,131 +33,57 @@ from timely.progress import Lattice
 
 if TYPE_CHECKING:
     from timely.differential.operators.column_operators import ReduceKernel
-    from timely.differential.trace.chunk import Gathered
-    from timely.differential.updates.int_columns import Array
+    from timely.differential.updates.int_columns import Array, Updates
 
 T = TypeVar("T", bound=PartialOrder)
 
-_PER_UPDATE: Final = 16
-"""Entries that columns read in the time in which a bag takes an update."""
+Wait: TypeAlias = Callable[[T, Iterable[Any]], object]
+"""Called with the keys that have to be looked at again, and when."""
 
 
 class Function(NamedTuple):
     """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
 
-    rows: Callable[[Any, Counts], Iterable[Counted]]
+    rows: Rows
     kernel: ReduceKernel | None = None
 
 
-class ReduceInput(ReadInput[T], Protocol[T]):
-    """The input of a reduction: what has been taken of it, by key."""
-
-    def take(self, time: T, batches: list[Container]) -> Iterable[Keys]:
-        """Take the batches of ``time``, and return their keys."""
-
-    def restore(self, updates: list[Update], time: T) -> Any:
-        """Return a batch of updates that waited in a checkpoint."""
-
-    def begin_run(self) -> None:
-        """Begin to take several times in turn."""
-
-    def end_run(self) -> None:
-        """End it."""
-
-    def maintain(self, portion: int) -> bool:
-        """Compact some of it; return whether more is to be done."""
-
-
-class _Own:
-    """An input that is kept by the reduction alone."""
-
-    def large(self, keys: Array) -> list[Any]:
-        return []
-
-    def restore(self, updates: list[Update], time: T) -> Any:
-        return updates
-
-    def begin_run(self) -> None:
-        pass
-
-    def end_run(self) -> None:
-        pass
+def row_changes(input: OwnTrace[T], sent: Cursor[T], time: T, keys: Sequence[Keys], wait: Wait[T]) -> list[Update]:
+    """Return the updates that turn what was sent for keys into what is to be at ``time``, by the history of each key."""
+    changes: list[Update] = []
+    trace, history, result = sent.trace, sent.history, input.result
+    lub, pairs = trace.lattice.lub, trace.pairs
+    each = keys[0]
+    if len(keys) > 1 or not isinstance(each, dict):
+        each = dict.fromkeys(chain.from_iterable(part if isinstance(part, dict) else part.tolist() for part in keys))
+    for key in sorted(each, key=hash) if input.trace.reads_disk or trace.reads_disk else each:
+        later: set[T] = set()
+        left = counts_at(history(key), time, lub, later)
+        for value, count in result(key, time, later):
+            left[value] = left[value] - count if value in left else -count
+        for value, count in left.items():
+            if count:
+                changes.append(((key, value) if pairs else key, -count))
+        for bound in later:
+            wait(bound, (key,))
+    return changes
 
 
-class _OwnTrace(_Own, Generic[T]):
-    """The input is a trace of the reduction's own, to which a time's updates are appended when it is taken."""
+def kernel_changes(
+    kernel: ReduceKernel, input: OwnTrace[T], sent: Cursor[T], time: T, keys: Sequence[Keys], wait: Wait[T]
+) -> list[Update] | Updates:
+    """Do the same with a kernel, for many keys that are whole numbers, or keys of many updates; others are left to rows."""
+    many = sent.many
+    if sum(map(len, keys)) < many and all(isinstance(part, dict) for part in keys):
+        return row_changes(input, sent, time, keys, wait)
+    from timely.differential.operators.column_operators import reduced_columns
 
-    def __init__(self, trace: Trace[T], f: Function) -> None:
-        self.trace = trace
-        self.pairs = trace.pairs
-        self._rows = f.rows
-        self.maintain = trace.maintain
-
-    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
-        for delta in self.trace.deltas(time, batches):
-            yield keys_of(self.trace.append(time, delta), self.pairs)
-
-    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
-        counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
-        return self._rows(key, counts) if counts else ()
-
-    def gather(self, keys: Array) -> Gathered | None:
-        return self.trace.gather(keys)
-
-
-class _SharedTrace(Generic[T]):
-    """The input is an arrangement, whose deltas are seen when their time is taken."""
-
-    def __init__(self, cursor: Cursor[T], pairs: bool, f: Function) -> None:
-        self._cursor = cursor
-        self.trace = cursor.trace
-        self.pairs = pairs
-        self.restore = cursor.restore
-        self._rows = f.rows
-        self.begin_run = cursor.begin_run
-        self.end_run = cursor.end_run
-        self.gather = cursor.gather
-
-    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
-        cursor = self._cursor
-        for delta in batches:
-            whole = cursor.keep is None and delta.chunk is not None
-            yield keys_of(delta, self.pairs) if whole else dict.fromkeys([key for key, _, _ in cursor.rows(delta)])
-            cursor.see(delta, time)
-
-    def result(self, key: object, time: T, later: set[T]) -> Iterable[Counted]:
-        counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
-        return self._rows(key, counts) if counts else ()
-
-    def large(self, keys: Array) -> list[Any]:
-        return []
-
-    def maintain(self, portion: int) -> bool:
-        return False  # its arrangement does that
-
-
-class _Grouped(_Own, Generic[T]):
-    """The input is the groups of an aggregate."""
-
-    def __init__(self, groups: Groups[T]) -> None:
-        self._groups = groups
-        self.trace = groups.trace
-        self.pairs = True
-        self.result = groups.result
-        self.large = groups.large  # type: ignore[method-assign]
-        self.maintain = groups.trace.maintain
-        self._updates = 0
-
-    def take(self, time: T, batches: list[Container]) -> Iterator[Keys]:
-        self._updates = sum(map(len, batches))
-        for delta in self.trace.deltas(time, batches):
-            yield self._groups.append(time, delta)
-
-    def gather(self, keys: Array) -> Gathered | None:
-        entries, limits = self.trace.gather(keys), self.trace.limits
-        if entries is not None and len(keys) < limits.columns and len(entries.numbers) > _PER_UPDATE * self._updates:
-            return None  # rows make a bag of such a group, to which an update costs the same however large it is
-        return entries
+    columns, rest = reduced_columns(kernel, input, sent, time, keys, wait)
+    rows = row_changes(input, sent, time, [dict.fromkeys(rest)], wait) if rest else []
+    if columns is None:
+        return rows
+    together = as_columns([columns, rows], sent.trace.pairs, many)
+    return [*rows, *columns] if together is None else together.consolidated()
 
 
 class Restored(NamedTuple):
@@ -207,19 +133,20 @@ class _Waiting(Generic[T]):
 class _Reduction(Generic[T]):
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[T], due: Due[T], pairs: bool) -> None:
+    def __init__(self, times: Lattice[T], due: Due[T], pairs: bool, kernel: ReduceKernel | None) -> None:
         self._due = due
+        self._kernel = kernel
         self._pending: Pending[T, _Waiting[T]] = Pending()
         self._now: list[T] = []
         self._current: list[_Waiting[T]] = []  # what is under way, if anything
         self._work: Iterator[int] | None = None
         self._port: InputPort[T, Update] | None = None
         self._minimum = times.domain.minimum
-        self.input: ReduceInput[T]
-        self.tactic: ReduceTactic[T]
+        self.input: OwnTrace[T]
         self.index: Index
         self.trace: Trace[T] = Trace(times, pairs, self.hold)
-        self.sent: Cursor[T] = Cursor(self.trace, times, self.hold)
+        self._sent: Cursor[T] = Cursor(self.trace, times, self.hold)
+        self.cursors = [self._sent]  # those that it reads with
 
     def connect(self, port: InputPort[T, Update]) -> None:
         """Take the port, whose frontier says which times are complete."""
@@ -291,14 +218,12 @@ class _Reduction(Generic[T]):
     def _due_times(self, input: InputPort[T, Update], output: OutputPort[T]) -> Iterator[int]:
         """Process the times that are complete; yield how many changes were sent, now and then."""
         several = len(self._pending) > 1
-        if several:
-            self.input.begin_run()
-            self.sent.begin_run()
+        for cursor in self.cursors if several else ():
+            cursor.begin_run()
         for time, waiting in self._pending.take(lambda time: self._due(time, input.elements)):
             yield from self._process(time, waiting, output)
-        if several:
-            self.input.end_run()
-            self.sent.end_run()
+        for cursor in self.cursors if several else ():
+            cursor.end_run()
 
     def _process(self, time: T, waiting: _Waiting[T], output: OutputPort[T]) -> Iterator[int]:
         self._now, self._current = [time], [waiting]
@@ -312,15 +237,19 @@ class _Reduction(Generic[T]):
         self._now, self._current = [], []
 
     def _reduce(self, time: T, keys: list[Keys], capability: Capability[T], output: OutputPort[T]) -> int:
-        changes = self.tactic.changes(time, keys, lambda bound, again: self._wait_at(bound, capability, again))
+        def wait(bound: T, again: Iterable[Any]) -> None:
+            self.waiting(bound, lambda: capability.delayed(bound)).keys.update(dict.fromkeys(again))
+
+        changes: list[Update] | Updates
+        if self._kernel is None:
+            changes = row_changes(self.input, self._sent, time, keys, wait)
+        else:
+            changes = kernel_changes(self._kernel, self.input, self._sent, time, keys, wait)
         if len(changes):
             delta = self.trace.append(time, delta_of(changes, time))
-            self.sent.see(delta, time)
+            self._sent.see(delta, time)
             output.session(capability).give_batch(delta)
         return len(changes)
-
-    def _wait_at(self, time: T, capability: Capability[T], keys: Iterable[Any]) -> None:
-        self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
 
 
 def by_value(f: Callable[[Any, list[Counted]], Iterable[Counted]]) -> Callable[[Any, Counts], Iterable[Counted]]:
@@ -355,7 +284,7 @@ def reduce_stream(
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
     times = bounds_in(stream.scope)
-    reduction = _Reduction(times, due_in(stream.scope), results)
+    reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
     pact: Pact = pact_for(pairs, key)
     builder: OperatorBuilder[T] = OperatorBuilder(stream.scope, name)
     if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
@@ -372,21 +301,20 @@ def reduce_stream(
         reduction.index = index
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
-            reduction.input = _Grouped(groups)
+            reduction.input = groups
             register_trace(info, groups.trace, key, groups.large_entries)
             info.describe(lambda: f"input: {groups.size()}")
         elif source is not None:
             cursor = source.cursor(reduction.hold)
-            reduction.input = _SharedTrace(cursor, pairs, f)
+            reduction.input = SharedTrace(cursor, f.rows)
+            reduction.cursors.append(cursor)
             describe_shared(info, source.index)
             info.at_end(cursor.close)
         else:
             own: Trace[T] = Trace(times, pairs, reduction.hold)
-            reduction.input = _OwnTrace(own, f)
+            reduction.input = OwnTrace(own, f.rows)
             register_trace(info, own, key)
             info.describe(lambda: f"input: {own.size()}")
-        rows = RowReduce(reduction.input, reduction.sent)
-        reduction.tactic = rows if f.kernel is None or ring is not INTEGERS else ColumnReduce(f.kernel, rows)
         register_trace(info, reduction.trace, key)
         info.describe(lambda: f"output: {reduction.trace.size()}")
         route = key_route(key)

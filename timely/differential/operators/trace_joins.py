@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.operators.arrangement import Arrangement, Messages, describe_shared
-from timely.differential.operators.due_times import due_in
 from timely.differential.operators.join_results import JoinResult, Pairing
+from timely.differential.operators.scope_times import due_in
 from timely.differential.trace.cursors import Cursor
 from timely.differential.trace.deltas import Delta, Row
 from timely.differential.trace.entries import Entry

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from timely.differential.operators.aggregates import Groups
+from timely.differential.operators.reduce_inputs import Groups
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import ChunkSizes, TraceLimits
 from timely.memory import MemoryBudget

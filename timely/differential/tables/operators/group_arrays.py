@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
 from timely.differential.operators.arrangement import pact_for
-from timely.differential.operators.due_times import due_in
 from timely.differential.operators.reductions import Restored
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in, due_in
 from timely.differential.tables.expressions.column_compiler import column_of
 from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.trace.compaction_frontier import Holds

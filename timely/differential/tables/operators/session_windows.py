@@ -19,9 +19,8 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Str
 from timely.dataflow.containers.keys import combined
 from timely.differential.collections import Collection
 from timely.differential.operators.arrangement import pact_for, register_trace
-from timely.differential.operators.due_times import due_in
 from timely.differential.operators.reductions import Restored
-from timely.differential.operators.scope_lattice import bounds_in
+from timely.differential.operators.scope_times import bounds_in, due_in
 from timely.differential.tables.expressions.column_compiler import Expressions, column_of
 from timely.differential.tables.expressions.column_stages import staged
 from timely.differential.tables.expressions.scalar_compiler import Row
