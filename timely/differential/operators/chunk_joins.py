@@ -65,7 +65,7 @@ def entries_of(keys: Array, matches: Matches) -> Array:
 
 def chunk_of(rows: Iterable[tuple[Any, Any, T, Any]], columns_of: ColumnsOf) -> Chunk[T] | None:
     """Return entries with their keys as a chunk, or ``None`` where they cannot be: what joins many with rows would be rows."""
-    from timely.differential.trace.row_values import ArrowValues
+    from timely.differential.updates.row_columns import ArrowValues
 
     entries = list(rows)
     keys, diffs = integers([entry[0] for entry in entries]), integers([entry[3] for entry in entries])

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, route
 from timely.differential.collections import Collection
-from timely.differential.trace.row_values import ArrowValues
 from timely.differential.updates.int_columns import order_and_starts
-from timely.differential.updates.row_columns import RowColumns
+from timely.differential.updates.row_columns import ArrowValues, RowColumns
 from timely.differential.updates.updates import Update, by_record, consolidate
 from timely.errors import CollectionMismatch, SchemaError, brief
 from timely.operators.generic import unary, unary_frontier

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from timely.differential.updates.int_columns import LARGE, Array, greatest_of, i
 from timely.operators.keyed.sorted_keys import equal_keys, group_starts, spread
 
 if TYPE_CHECKING:
-    from timely.differential.updates.row_columns import Columns
+    from timely.differential.updates.row_columns import ArrowValues
 
 T = TypeVar("T")
 
@@ -38,36 +38,7 @@ _START: Final = np.zeros(1, np.int64)
 _END: Final = 1 << 63
 
 
-class RowValues(Protocol):
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the columns."""
-
-    @property
-    def columns(self) -> Columns:
-        """The columns."""
-
-    @property
-    def kind(self) -> tuple[object, ...]:
-        """What columns have to have in common to be concatenated."""
-
-    def __getitem__(self, rows: slice | Array) -> Self:
-        """Return some of the rows, by number; columns are made when they are first read."""
-
-    def loaded(self) -> Self:
-        """Return the same rows, their columns made."""
-
-    def concatenated(self, more: Sequence[Self]) -> Self:
-        """Return these rows and more."""
-
-    def numbers(self) -> list[Array]:
-        """Return columns of numbers that are equal exactly where rows are."""
-
-    def reader(self) -> Sequence[object]:
-        """Return the rows as a sequence of tuples, made when they are read."""
-
-
-Values: TypeAlias = "Array | RowValues"
+Values: TypeAlias = "Array | ArrowValues"
 
 
 class Gathered(NamedTuple):
@@ -421,7 +392,7 @@ def _chunk(keys: Array, values: Values | None, codes: Array | None, diffs: Array
     return Chunk.of(keys, values, codes, diffs, times)
 
 
-def _rows_left(keys: Array, values: RowValues, codes: Array | None, diffs: Array | None) -> tuple[Array, Array | None]:
+def _rows_left(keys: Array, values: ArrowValues, codes: Array | None, diffs: Array | None) -> tuple[Array, Array | None]:
     """Return the numbers of the rows that are left of a sum, in order of their keys, and their differences."""
     order = keys.argsort(kind="stable")
     if diffs is None or (diffs > 0).all():

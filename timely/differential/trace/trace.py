@@ -57,7 +57,7 @@ def delta_of(updates: Container, time: T) -> Delta[T]:
     if isinstance(updates, list):
         return RowDelta(updates)
     if is_keyed_rows(updates):
-        from timely.differential.trace.row_values import ArrowDelta
+        from timely.differential.trace.arrow_delta import ArrowDelta
 
         return ArrowDelta(updates, time)
     from timely.differential.trace.int_delta import IntDelta
@@ -127,7 +127,7 @@ class Trace(Generic[T]):
         """Return what ``deltas`` does, but of batches that are all Arrow rows as such."""
         if not is_keyed_rows(batches[0]) or not self._takes_rows(batches):
             return self.deltas(time, batches)
-        from timely.differential.trace.row_values import together
+        from timely.differential.updates.row_columns import together
 
         return self._deltas_of(time, map(methodcaller("ordered"), together(batches)))
 

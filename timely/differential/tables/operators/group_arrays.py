@@ -24,14 +24,13 @@ from timely.differential.tables.operators.aggregations import AggregateCall
 from timely.differential.trace.compaction_frontier import Holds
 from timely.differential.trace.deltas import RowDelta
 from timely.differential.trace.entries import Entry
-from timely.differential.trace.row_values import ArrowValues
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.trace.trace_state import TraceState
 from timely.differential.updates.int_columns import split
 from timely.differential.updates.rings import Vector
-from timely.differential.updates.row_columns import Fixed, LazyColumn, RowColumns, values_of
+from timely.differential.updates.row_columns import ArrowValues, Fixed, LazyColumn, RowColumns, values_of
 from timely.differential.updates.updates import Update, consolidate
 from timely.errors import StateError
 from timely.operators.generic import unary_frontier

@@ -28,11 +28,10 @@ from timely.differential.tables.operators.time_windows import Axis, TimeSpan
 from timely.differential.tables.values.kinds import Column
 from timely.differential.trace.deltas import Delta
 from timely.differential.trace.entries import accumulate
-from timely.differential.trace.row_values import ArrowValues, together
 from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace import Trace, delta_of
 from timely.differential.updates.int_columns import LARGE, Array, each_once, order_and_starts
-from timely.differential.updates.row_columns import Fixed, KeyedRows, LazyColumn, RowColumns
+from timely.differential.updates.row_columns import ArrowValues, Fixed, KeyedRows, LazyColumn, RowColumns, together
 from timely.differential.updates.updates import Update, consolidate
 from timely.errors import RoutingError
 from timely.operators.generic import unary_frontier
