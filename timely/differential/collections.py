@@ -518,25 +518,20 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def assert_empty(self, *, name: str = "assert_empty") -> None:
         """Raise ``CollectionMismatch`` at the first complete time at which it holds anything."""
+        self.consolidate(name=name)._mismatch(
+            iter, lambda record, diff: f"a collection that should be empty changes by {brief(diff)} of {brief(record)}", name
+        )
+
+    def _mismatch(self, wrong: Callable[[Container], Iterable[Update]], says: Callable[[Any, Diff], str], name: str) -> None:
+        """Raise ``CollectionMismatch``, which ``says`` what is wrong with the first update that is."""
         place = origin()
-        made = "" if place is None else f"; it was asserted at {place}"
+        made = "" if place is None else f"; {name} was called at {place}"
 
-        def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-            def look(input: InputPort[T, Update], output: OutputPort[T]) -> None:
-                for came_with, batch in input:
-                    for record, diff in batch:
-                        raise CollectionMismatch(
-                            f"a collection that should be empty changes by {brief(diff)} of {brief(record)} at"
-                            f" {brief(came_with.time)}{made}",
-                            came_with.time,
-                            record,
-                            diff,
-                        )
+        def look(time: T, batch: Container) -> None:
+            for record, diff in wrong(batch):
+                raise CollectionMismatch(f"{says(record, diff)} at {brief(time)}{made}", time, record, diff)
 
-            info.declare_stateless()
-            return look
-
-        self.consolidate(name=name).stream.unary(Pipeline, name, constructor)
+        self._seen(look, name)
 
     def assert_equal(self, other: Collection[T, D]) -> None:
         """Raise ``CollectionMismatch`` at the first complete time at which the two collections differ."""

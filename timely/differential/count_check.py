@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
-from timely.dataflow.origin import origin
 from timely.differential.collections import Collection
 from timely.differential.updates.updates import Container, Diff, Update
-from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
+from timely.errors import DifferenceError, GraphError, brief
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -40,28 +38,14 @@ def check_counts(collection: Collection[T, Any], lower: Diff = 0, *, name: str =
         raise GraphError(f"{name} takes a collection, not {brief(collection)}")
     if collection.ring.native not in (int, float):
         raise DifferenceError(f"{name} compares counts with {brief(lower)}, so that differences must be numbers")
-    place = origin()
-    made = "" if place is None else f"; check_counts was called at {place}"
 
     def below(batch: Container) -> Iterable[Update]:
-        """Return the records, and their counts, that a delta brings: the first that is seen of a count is its sum at the time."""
+        """Return the counts that a delta brings: the first that is seen of a record is its sum at the time."""
         if not isinstance(batch, list) and not (batch.values < lower).any():
             return ()
-        return ((record, count) for (record, count), diff in batch if diff > 0 and count < lower)
+        return (counted for counted, diff in batch if diff > 0 and counted[1] < lower)
 
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
+    def says(record: object, count: Diff) -> str:
+        return f"{brief(record)} is there {brief(count)} times, below {brief(lower)},"
 
-        def look(input: InputPort[T, Update], output: OutputPort[T]) -> None:
-            for came_with, batch in input:
-                for record, count in below(batch):
-                    raise CollectionMismatch(
-                        f"{brief(record)} is there {brief(count)} times at {brief(came_with.time)}, below {brief(lower)}{made}",
-                        came_with.time,
-                        record,
-                        count,
-                    )
-
-        return look
-
-    collection.count(name=name).stream.unary(Pipeline, name, constructor)
+    collection.count(name=name)._mismatch(below, says, name)

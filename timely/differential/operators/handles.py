@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 from typing_extensions import TypeVar
 
 from timely.differential.operators.arrangement import Index
 from timely.differential.operators.collection_bases import TraceHandleBase
 from timely.differential.trace.cursors import Keep
-from timely.differential.trace.entries import Entry, accumulate
-from timely.differential.updates.updates import Diff
+from timely.differential.trace.entries import accumulate
+from timely.differential.updates.updates import Diff, summed_up
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state_registration import key_route
 from timely.order import PartialOrder, less_equal, reaches
@@ -28,86 +28,18 @@ K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
 
 
-class Moment:
+class Moment(NamedTuple):
     """Which times count in a read: those at or before ``at``, or, without it, those that ``upper`` has passed."""
 
-    __slots__ = ("_upper", "at")
-
-    def __init__(self, at: Any, upper: list[Any]) -> None:
-        self.at = at
-        self._upper = upper
+    at: Any
+    upper: list[Any]
 
     def counts(self, time: Any) -> bool:
-        return not reaches(self._upper, time) if self.at is None else less_equal(time, self.at)
-
-
-class Reads(Generic[K, V]):
-    """The look-ups of one reader: what ``keep`` lets pass, of the keys of this worker."""
-
-    __slots__ = ("_index", "_peers", "_route", "keep")
-
-    def __init__(self, index: Index, keep: Keep | None) -> None:
-        self.keep = keep
-        self._index = index
-        self._route = key_route(index.key)
-        self._peers = index.scope.allocator.peers
-
-    def owner(self, key: K) -> int:
-        """Return the index of the worker that has ``key``."""
-        return self._route(key) % self._peers
-
-    def of_key(self, key: K, moment: Moment) -> dict[V, Diff]:
-        """Return the counts of the values of ``key``."""
-        worker = self._index.scope.allocator.index
-        owner = self.owner(key) if self._peers > 1 else worker
-        if owner != worker:
-            raise RoutingError(
-                f"{self._index.path}: worker {owner} has the key {brief(key)}, and this is worker {worker}: ask there, or join a"
-                " collection of keys, whose answers come at one time"
-            )
-        return self._counts(key, self._index.trace.history(key), moment)
-
-    def of_all(self, moment: Moment) -> Iterator[tuple[K, dict[V, Diff]]]:
-        """Return the keys of this worker that have values, with their counts."""
-        trace = self._index.trace
-        for key in list(trace.keys()):
-            counts = self._counts(key, trace.history(key), moment)
-            if counts:
-                yield key, counts
-
-    def to_arrow(self, moment: Moment) -> pa.Table:
-        """Return the records of this worker and their counts as a table."""
-        from timely.differential.updates.arrow_tables import table_of, table_of_columns
-
-        pairs, trace = self._index.pairs, self._index.trace
-        chunks = trace.chunks(trace.number) if self.keep is None else None
-        if chunks is not None:
-            from timely.differential.updates.int_columns import counted as counted_columns
-
-            rows, counts = counted_columns(chunks, moment.counts)
-            return table_of_columns(rows, counts, None, self._index.path)
-        counted = (
-            ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()
-        )
-        return table_of(counted, None, self._index.path, pairs=pairs)
-
-    def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Diff]:
-        keep, pairs = self.keep, self._index.pairs
-        if keep is None and moment.at is not None:
-            sums = accumulate(entries, moment.at)
-            return sums if self._index.ring.native is not None else {v: self._index.ring.unwrap(n) for v, n in sums.items()}
-        sums = {}
-        for value, time, diff in entries:
-            if moment.counts(time) and (keep is None or keep((key, value) if pairs else key)):
-                sums[value] = sums[value] + diff if value in sums else diff
-        unwrap = self._index.ring.unwrap
-        return {value: unwrap(count) for value, count in sums.items() if count}
+        return not reaches(self.upper, time) if self.at is None else less_equal(time, self.at)
 
 
 class _Held:
     """What a handle holds; the trace refers to this and not to the handle, which can be collected."""
-
-    __slots__ = ("frontier",)
 
     def __init__(self, frontier: list[Any]) -> None:
         self.frontier = frontier
@@ -140,12 +72,12 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
     ({1: 1}, {}, [('k', {1: 1})], [2])
     """
 
-    __slots__ = ("__weakref__", "_closed", "_held", "_reads", "index")
+    __slots__ = ("__weakref__", "_closed", "_held", "index", "keep")
 
     def __init__(self, index: Index, keep: Keep | None = None, since: Sequence[T] | None = None) -> None:
         self._closed = False
         self.index = index
-        self._reads: Reads[K, V] = Reads(index, keep)
+        self.keep = keep  # which records it reads, of a trace that is filtered
         self._held = _Held(list(index.trace.holds.since if since is None else since))
         index.trace.holds.add(self._held, reads=True)
 
@@ -207,7 +139,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
 
     def owner(self, key: K) -> int:
         """Return the index of the worker that has ``key``: no other can ``get`` it."""
-        return self._reads.owner(key)
+        return key_route(self.index.key)(key) % self.index.scope.allocator.peers
 
     def get(self, key: K, at: T | None = None) -> dict[V, Diff]:
         """Return the values of ``key`` with their counts, at the complete time ``at`` or the latest one.
@@ -215,11 +147,11 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         ``NotCompleteError`` or ``CompactedError`` for a time that cannot be read, with both frontiers; ``RoutingError`` for a key
         of another worker.
         """
-        return self._reads.of_key(key, self._moment(at))
+        return self._of_key(key, self._moment(at))
 
     def items(self, at: T | None = None) -> Iterator[tuple[K, dict[V, Diff]]]:
         """Return ``(key, {value: count})`` for the keys of this worker, at the complete time ``at`` or the latest one."""
-        return iter(list(self._reads.of_all(self._moment(at))))
+        return iter(list(self._of_all(self._moment(at))))
 
     def to_arrow(self, at: T | None = None) -> pa.Table:
         """Return what ``items`` does as a table of ``key``, ``value`` and ``count``, or ``record`` and ``count``. Needs PyArrow.
@@ -233,11 +165,11 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         ...     trace.to_arrow().to_pydict()
         {'key': [1, 1], 'value': ['a', 'b'], 'count': [1, 1]}
         """
-        return self._reads.to_arrow(self._moment(at))
+        return self._table(self._moment(at))
 
     def snapshot(self, at: T | None = None) -> TraceSnapshot[T, K, V]:
         """Return a reader of one time, ``at`` or the latest complete one, for a ``with`` block."""
-        return TraceSnapshot(self.clone(), self._moment(at), self._reads)
+        return TraceSnapshot(self.clone(), self._moment(at))
 
     def _moment(self, at: T | None) -> Moment:
         self.check_open("read")
@@ -265,15 +197,54 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
             raise NotCompleteError(f"{self.index.path} has no complete time that this reader may read: {self._frontiers()}")
         return Moment(None, upper)
 
+    def _of_key(self, key: K, moment: Moment) -> dict[V, Diff]:
+        allocator = self.index.scope.allocator
+        owner = self.owner(key) if allocator.peers > 1 else allocator.index
+        if owner != allocator.index:
+            raise RoutingError(
+                f"{self.index.path}: worker {owner} has the key {brief(key)}, and this is worker {allocator.index}: ask there, or"
+                " join a collection of keys, whose answers come at one time"
+            )
+        return self._counts(key, moment)
+
+    def _of_all(self, moment: Moment) -> Iterator[tuple[K, dict[V, Diff]]]:
+        for key in list(self.index.trace.keys()):
+            counts = self._counts(key, moment)
+            if counts:
+                yield key, counts
+
+    def _table(self, moment: Moment) -> pa.Table:
+        from timely.differential.updates.arrow_tables import table_of, table_of_columns
+
+        pairs, trace = self.index.pairs, self.index.trace
+        chunks = trace.chunks(trace.number) if self.keep is None else None
+        if chunks is not None:
+            from timely.differential.updates.int_columns import counted as counted_columns
+
+            rows, counts = counted_columns(chunks, moment.counts)
+            return table_of_columns(rows, counts, None, self.index.path)
+        counted = (
+            ((key, value) if pairs else key, count) for key, counts in self._of_all(moment) for value, count in counts.items()
+        )
+        return table_of(counted, None, self.index.path, pairs=pairs)
+
+    def _counts(self, key: K, moment: Moment) -> dict[V, Diff]:
+        keep, pairs, entries = self.keep, self.index.pairs, self.index.trace.history(key)
+        if keep is None and moment.at is not None:
+            sums = accumulate(entries, moment.at)
+        else:
+            sums = summed_up(
+                (value, diff)
+                for value, time, diff in entries
+                if moment.counts(time) and (keep is None or keep((key, value) if pairs else key))
+            )
+        ring = self.index.ring
+        return sums if ring.native is not None else {value: ring.unwrap(count) for value, count in sums.items()}
+
     def _frontiers(self) -> str:
         return f"this reader has what is at or after since={self.since}, and what upper={self.upper} has passed is complete"
 
     # -- sharing ---------------------------------------------------------------------------------------------------
-
-    @property
-    def keep(self) -> Keep | None:
-        """Which records it reads, of a trace that is filtered."""
-        return self._reads.keep
 
     def clone(self) -> TraceHandle[T, K, V]:
         """Return another handle at the same ``since``."""
@@ -310,27 +281,24 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
 class TraceSnapshot(Generic[T, K, V]):
     """Reads of one time, from ``TraceHandle.snapshot``; its history stays until it is closed."""
 
-    __slots__ = ("_handle", "_moment", "_reads")
-
-    def __init__(self, handle: TraceHandle[T, K, V], moment: Moment, reads: Reads[K, V]) -> None:
+    def __init__(self, handle: TraceHandle[T, K, V], moment: Moment) -> None:
         self._handle = handle
         self._moment = moment
-        self._reads = reads
 
     def get(self, key: K) -> dict[V, Diff]:
         """Return the values of ``key`` with their counts."""
         self._handle.check_open("get")
-        return self._reads.of_key(key, self._moment)
+        return self._handle._of_key(key, self._moment)
 
     def items(self) -> Iterator[tuple[K, dict[V, Diff]]]:
         """Return ``(key, {value: count})`` for the keys of this worker."""
         self._handle.check_open("items")
-        return iter(list(self._reads.of_all(self._moment)))
+        return iter(list(self._handle._of_all(self._moment)))
 
     def to_arrow(self) -> pa.Table:
         """Return the records of this worker as ``TraceHandle.to_arrow`` does."""
         self._handle.check_open("to_arrow")
-        return self._reads.to_arrow(self._moment)
+        return self._handle._table(self._moment)
 
     def close(self) -> None:
         self._handle.close()
