@@ -6,8 +6,7 @@ try:
     from timely.server.contents import EpochChanges, RowCondition
     from timely.server.live_query import Query
     from timely.server.served_connectors import Connectors
-    from timely.server.served_relations import Answer, ViewDescription
-    from timely.server.server_limits import Limits
+    from timely.server.served_relations import Answer, Limits, ViewDescription
     from timely.server.view_server import ViewServer
     from timely.server.views import Views
     from timely.server.watcher import InputWatcher, WatchedInput

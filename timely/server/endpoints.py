@@ -191,10 +191,9 @@ class Endpoints:
         stop_listening = self._views.listen(self._announce)
         yield
         stop_listening()
-        self._reads.shutdown(wait=False, cancel_futures=True)
         self._epochs.shutdown(wait=False)
-        self._definitions.shutdown(wait=False, cancel_futures=True)
-        self._queries.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._reads, self._definitions, self._queries):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def close_streams(self) -> None:
         """End what clients follow; called in the event loop."""
@@ -211,9 +210,8 @@ class Endpoints:
         self._news.set()
         self._news = asyncio.Event()
 
-    def _reading(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
-        assert self._loop is not None
-        return self._loop.run_in_executor(self._reads, partial(function, *arguments))
+    def _reading(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return _on(self._reads, function, *arguments)
 
     # -- who may ask -----------------------------------------------------------------------------------------------
 
@@ -284,7 +282,6 @@ class Endpoints:
         return _content(name, answer, accept)
 
     async def _why(self, request: web.Request) -> web.StreamResponse:
-        assert self._loop is not None
         answering = self._dropped if request.path.endswith("/why_not") else self._explained
         subject, searches = await self._reading(self._subject, _view(request), list(request.query.items())), list[Query]()
         asked = partial(answering, searches, subject)
@@ -292,7 +289,7 @@ class Endpoints:
             if "text/event-stream" in request.headers.get("Accept", ""):
                 first = _Batch(None, -1)
                 return await self._follow(request, subject.name, first, self._reasons(asked, subject), self._queries)
-            answer, _ = await self._loop.run_in_executor(self._queries, asked)
+            answer, _ = await _on(self._queries, asked)
             return web.json_response(answer)
         finally:
             for search in searches:  # where the client has gone, it is still under way
@@ -461,7 +458,7 @@ class Endpoints:
         self,
         request: web.Request,
         name: str,
-        first: _Batch,
+        batch: _Batch,
         following: Callable[[int], _Batch],
         threads: ThreadPoolExecutor,
     ) -> web.StreamResponse:
@@ -472,50 +469,39 @@ class Endpoints:
         try:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
+            send = partial(self.connections.send, request, response)
             with contextlib.suppress(ConnectionError):
-                await self._send_all(request, response, name, first, following, threads)
+                last_error = None
+                await send(b"retry: 1000\n\n")
+                while not self._closing:
+                    news = self._news
+                    if batch.content is not None:
+                        await self._send_pieces(request, response, batch.content)
+                    if batch.over:
+                        return response
+                    time = batch.time
+                    try:
+                        batch = await _on(threads, following, time)
+                        last_error = None
+                    except ViewError as error:
+                        if str(error) != last_error:
+                            last_error = str(error)
+                            await send(event("error", {"error": last_error}))
+                        if threads is self._queries:
+                            return response  # it does not come back
+                        batch = _Batch(None, time)
+                    except OutputError as error:
+                        batch = _dropped(f"{name} was dropped: {error}", time)
+                    if batch.content is None and batch.time == time:
+                        try:
+                            async with asyncio.timeout(HEARTBEAT):
+                                await news.wait()
+                        except TimeoutError:
+                            await send(b":\n\n")
+                await send(event("dropped", {"reason": "the server ends"}))
             return response
         finally:
             self._subscribers -= 1
-
-    async def _send_all(
-        self,
-        request: web.Request,
-        response: web.StreamResponse,
-        name: str,
-        batch: _Batch,
-        following: Callable[[int], _Batch],
-        threads: ThreadPoolExecutor,
-    ) -> None:
-        assert self._loop is not None
-        last_error = None
-        await self.connections.send(request, response, b"retry: 1000\n\n")
-        while not self._closing:
-            news = self._news
-            if batch.content is not None:
-                await self._send_pieces(request, response, batch.content)
-            if batch.over:
-                return
-            time = batch.time
-            try:
-                batch = await self._loop.run_in_executor(threads, following, time)
-                last_error = None
-            except ViewError as error:
-                if str(error) != last_error:
-                    last_error = str(error)
-                    await self.connections.send(request, response, event("error", {"error": last_error}))
-                if threads is self._queries:
-                    return  # it does not come back
-                batch = _Batch(None, time)
-            except OutputError as error:
-                batch = _dropped(f"{name} was dropped: {error}", time)
-            if batch.content is None and batch.time == time:
-                try:
-                    async with asyncio.timeout(HEARTBEAT):
-                        await news.wait()
-                except TimeoutError:
-                    await self.connections.send(request, response, b":\n\n")
-        await self.connections.send(request, response, event("dropped", {"reason": "the server ends"}))
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
@@ -524,13 +510,12 @@ class Endpoints:
         accept = request.headers.get("Accept", "")
         once = _ARROW in accept or "application/json" in accept
         with contextlib.closing(self._views.prepare(text, once=once, ordered=chosen.get("order", False))) as query:
-            assert self._loop is not None
             if once:
-                answer = await self._loop.run_in_executor(self._queries, query.answer)
+                answer = await _on(self._queries, query.answer)
                 return await self._send_content(request, await self._reading(_content, query.name, answer, accept))
-            await self._loop.run_in_executor(self._queries, query.start)
+            await _on(self._queries, query.start)
             subject = await self._reading(self._subject, query.name)
-            first = await self._loop.run_in_executor(self._queries, self._first, subject, query)  # which waits for the query
+            first = await _on(self._queries, self._first, subject, query)  # which waits for the query
             return await self._follow(request, query.name, first, partial(self._next, subject), self._queries)
 
     async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
@@ -570,9 +555,8 @@ class Endpoints:
         return web.json_response({"time": await self._admitted(request)})
 
     async def _write_body(self, request: web.Request) -> int:
-        assert self._loop is not None
         key, text = _only(request.headers, "Idempotency-Key"), await self._text(request)
-        return await asyncio.wrap_future(await self._loop.run_in_executor(self._epochs, self._written, _view(request), text, key))
+        return await asyncio.wrap_future(await _on(self._epochs, self._written, _view(request), text, key))
 
     async def _admitted(self, request: web.Request) -> int:
         """Return the epoch of a write, whose body is held up to then, also where its client leaves."""
@@ -599,9 +583,8 @@ class Endpoints:
         text, _ = await self._sql(request)
         if len(text) > self._views.limits.query_length:
             raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
-        assert self._loop is not None
         await self._defining.acquire()
-        defined = self._loop.run_in_executor(self._definitions, self._defined, text)
+        defined = _on(self._definitions, self._defined, text)
         defined.add_done_callback(self._end_definition)
         return web.json_response({"time": await asyncio.shield(defined)})
 
@@ -635,6 +618,10 @@ class Endpoints:
         insert, delete, upsert = (rows_of(known, content.get(what, []), what) for what in ("insert", "delete", "upsert"))
         columns = content.get("key", ())
         return self._views.begin_write(name, insert=insert, delete=delete, upsert=upsert, key=columns, idempotency_key=key)
+
+
+def _on(threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
 
 
 async def _secured(request: web.Request, response: web.StreamResponse) -> None:

@@ -11,18 +11,9 @@ from timely.differential.tables.values.kinds import Column
 from timely.differential.tables.why_not import WhyNot
 from timely.differential.why_provenance import Provenance
 from timely.errors import OutputError, TimelyError, ViewError, error_text
+from timely.server import query_process
 from timely.server.contents import Change, Contents, Row, RowCondition
-from timely.server.query_process import (
-    MissingRow,
-    QueryComputation,
-    QueryProcess,
-    QueryRequest,
-    RowSearch,
-    ScriptRehearsal,
-    SortColumn,
-    Started,
-    Work,
-)
+from timely.server.query_process import QueryComputation, QueryProcess, QueryRequest, SortColumn, Started, Work
 from timely.server.served_relations import Answer, ServedRelations, ViewDescription
 
 
@@ -90,26 +81,26 @@ class Query:
 
     def rehearse(self) -> None:
         """Build what it defines, as a script, once in its process. The errors are those of the script, and of a query."""
-        self._once(ScriptRehearsal)
+        self._once(query_process.rehearsal)
 
     def why(self, name: str, where: Sequence[RowCondition], row: Row | None = None) -> Provenance:
         """Return why a row is there, found out in its process. The errors are those of ``Views.why``, and of a query."""
-        result: Provenance = self._once(lambda request, relations: RowSearch(request, relations, name, where, row))
+        result: Provenance = self._once(lambda request, relations: query_process.origin(request, relations, name, where, row))
         return result
 
     def why_not(self, name: str, values: Mapping[str, Any]) -> WhyNot:
         """Return why no row has these values, found out in its process. The errors are those of ``Views.why_not``."""
-        result: WhyNot = self._once(lambda request, relations: MissingRow(request, relations, name, values))
+        result: WhyNot = self._once(lambda request, relations: query_process.absence(request, relations, name, values))
         return result
 
-    def _once(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> Any:
+    def _once(self, work: Work) -> Any:
         try:
             self._fork(work)
             return self._process.receive()
         finally:
             self._process.end()
 
-    def _fork(self, work: Callable[[QueryRequest, ServedRelations], Work]) -> int:
+    def _fork(self, work: Work) -> int:
         """Start the process with work on what there is at a time, and return the time."""
         relations, seconds = self._relations, self._process.request.seconds
         if not relations.running.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):

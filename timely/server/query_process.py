@@ -19,16 +19,16 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from timely.differential.tables.names.statements import ViewDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
-from timely.differential.tables.why_not import ViewRows
+from timely.differential.tables.why_not import ViewRows, WhyNot
 from timely.differential.why_derivations import Derivation
-from timely.differential.why_provenance import Explainer, Inputs, provenance_of
+from timely.differential.why_provenance import Explainer, Inputs, Provenance, provenance_of
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line
@@ -64,6 +64,10 @@ class QueryRequest:
     rows: int
     once: bool = False
     ordered: bool = False
+
+
+Work: TypeAlias = Callable[[QueryRequest, ServedRelations], Any]
+"""What a process does; it returns an answer, or a ``QueryComputation``."""
 
 
 class SortColumn(NamedTuple):
@@ -106,8 +110,8 @@ class QueryProcess:
         self._killed = threading.Event()
         self._connection: Any = None
 
-    def start(self, work: Callable[[QueryRequest, ServedRelations], Work], relations: ServedRelations) -> None:
-        """Start to work on ``relations`` as they are now."""
+    def start(self, work: Work, relations: ServedRelations) -> None:
+        """Start to work on ``relations`` as they are now: it sends what that returns, and what a computation does then."""
         if not hasattr(os, "fork"):
             raise ConfigurationError("a query runs in a process of its own, and this system cannot fork one")
         try:
@@ -194,22 +198,7 @@ def _needs_more(memory: int) -> str:
 # -- in the process of the query -----------------------------------------------------------------------------------------
 
 
-class Work(Protocol):
-    """What a process does: it computes epochs. What it cannot do is an error of its construction."""
-
-    started: Any = None
-    """What it sends first."""
-
-    def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
-        """Begin the next epoch."""
-        return
-
-    def complete(self) -> tuple[list[Change], bool]:
-        """Complete the epoch, and return what it has changed, and whether there is more."""
-        return [], False
-
-
-def _run(request: QueryRequest, connection: Connection, work: Callable[[], Work]) -> None:
+def _run(request: QueryRequest, connection: Connection, work: Callable[[], Any]) -> None:
     """Be the process of a query, up to its end."""
     try:
         _bound(request, connection)
@@ -223,21 +212,21 @@ def _run(request: QueryRequest, connection: Connection, work: Callable[[], Work]
         os._exit(0)  # the rest of the program belongs to the other process
 
 
-def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Work]) -> None:
+def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Any]) -> None:
     try:
-        computation = work()
+        result = work()
     except (TimelyError, MemoryError):
         raise
     except RecursionError:
         raise SqlError("the query is nested too deeply") from None
     except Exception as error:
         raise SqlError(f"the query cannot be planned: {error_text(error)}") from None
-    started = pickle.dumps(computation.started)
-    if len(started) > _ANSWER:
+    first = pickle.dumps(result.started if isinstance(result, QueryComputation) else result)
+    if len(first) > _ANSWER:
         raise ConfigurationError(f"the answer takes more than {size_text(_ANSWER)}: ask of a row that follows from less")
-    connection.send_bytes(started)
-    while True:
-        rows, more = computation.complete()
+    connection.send_bytes(first)
+    while isinstance(result, QueryComputation):
+        rows, more = result.complete()
         for begin in range(0, len(rows), _PIECE):
             connection.send(rows[begin : begin + _PIECE])
         connection.send(_Complete(more))
@@ -247,20 +236,18 @@ def _serve(request: QueryRequest, connection: Connection, work: Callable[[], Wor
         except EOFError:
             return
         _alarm(request.seconds)
-        computation.begin(changes)
+        result.begin(changes)
 
 
-class ScriptRehearsal(Work):
-    """A script whose statements are applied to ``relations``, in a process that ends then."""
-
-    def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
-        statements = parse_script(request.text)
-        build = ViewBuild(relations, relations.catalog.with_statements(statements), {})
-        _bound_memory(request.memory - sum(_copied(each.contents.rows.items()) for each in build.read.values()))
-        build.run()
-        for each in statements:
-            if isinstance(each, ViewDefinition) and each.name in build.new and (error := build.new[each.name].error) is not None:
-                raise ViewError(f"view {each.name} has no result: {error}")
+def rehearsal(request: QueryRequest, relations: ServedRelations) -> None:
+    """Apply the statements of a script to ``relations``; ``ViewError`` where one of its views has no result then."""
+    statements = parse_script(request.text)
+    build = ViewBuild(relations, relations.catalog.with_statements(statements), {})
+    _bound_memory(request.memory - sum(_copied(each.contents.rows.items()) for each in build.read.values()))
+    build.run()
+    for each in statements:
+        if isinstance(each, ViewDefinition) and each.name in build.new and (error := build.new[each.name].error) is not None:
+            raise ViewError(f"view {each.name} has no result: {error}")
 
 
 def _view_rows(request: QueryRequest, relations: ServedRelations, name: str) -> ViewRows:
@@ -277,47 +264,45 @@ def _view_rows(request: QueryRequest, relations: ServedRelations, name: str) -> 
     return ViewRows(rows, columns, queries, dict(relations.catalog.functions))
 
 
-class MissingRow(Work):
-    """Why no row of a view has ``values``, in a process that ends then."""
-
-    def __init__(self, request: QueryRequest, relations: ServedRelations, name: str, values: Mapping[str, Any]) -> None:
-        columns = relations.readable(name).columns
-        for place, column in enumerate(columns):
-            if column.name in values:
-                RowCondition(place, "eq", values[column.name]).check(columns)
-        self.started = _view_rows(request, relations, name).why_not(name.lower(), values)
+def absence(request: QueryRequest, relations: ServedRelations, name: str, values: Mapping[str, Any]) -> WhyNot:
+    """Return why no row of a view has ``values``."""
+    columns = relations.readable(name).columns
+    for place, column in enumerate(columns):
+        if column.name in values:
+            RowCondition(place, "eq", values[column.name]).check(columns)
+    return _view_rows(request, relations, name).why_not(name.lower(), values)
 
 
-class RowSearch(Work):
-    """Why ``row`` is in a table or view, or the one row there that fulfils conditions, in a process that ends then."""
+def origin(
+    request: QueryRequest, relations: ServedRelations, name: str, where: Sequence[RowCondition], row: Row | None
+) -> Provenance:
+    """Return why ``row`` is in a table or view, or the one row there that fulfils conditions."""
+    contents, held = relations.readable(name), _view_rows(request, relations, name)
+    for condition in where:
+        condition.check(contents.columns)
+    candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
+    rows = list(itertools.islice(candidates, 2))
+    if len(rows) != 1:
+        raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
+    (asked,), view = rows, name.lower()
+    tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
+    near = held.origins(view, {asked: 1}) if view in held.queries else {view: {asked: tables[view].get(asked, 0)}}
+    if near is None:
+        nears = Explainer(held.program(view), tables).nears(asked)
+    else:  # a side of a join that is not needed was not looked at
+        nears = iter(({each: near.get(each, {}) for each in tables}, tables))
 
-    def __init__(
-        self, request: QueryRequest, relations: ServedRelations, name: str, where: Sequence[RowCondition], row: Row | None
-    ) -> None:
-        contents, held = relations.readable(name), _view_rows(request, relations, name)
-        for condition in where:
-            condition.check(contents.columns)
-        candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
-        rows = list(itertools.islice(candidates, 2))
-        if len(rows) != 1:
-            raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
-        (asked,), view = rows, name.lower()
-        tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
-        near = held.origins(view, {asked: 1}) if view in held.queries else {view: {asked: tables[view].get(asked, 0)}}
-        if near is None:
-            nears = Explainer(held.program(view), tables).nears(asked)
-        else:  # a side of a join that is not needed was not looked at
-            nears = iter(({each: near.get(each, {}) for each in tables}, tables))
+    def steps(inputs: Inputs) -> Derivation:
+        """Return the operators of the query."""
+        return held.over({each: inputs.get(each, {}) for each in tables}).steps(view, {asked: 1})
 
-        def steps(inputs: Inputs) -> Derivation:
-            """Return the operators of the query."""
-            return held.over({each: inputs.get(each, {}) for each in tables}).steps(view, {asked: 1})
-
-        queried = near is not None and view in held.queries
-        self.started = provenance_of(held.program(view), nears, asked, steps_of=steps if queried else None)
+    queried = near is not None and view in held.queries
+    return provenance_of(held.program(view), nears, asked, steps_of=steps if queried else None)
 
 
 class QueryComputation:
+    """What a process does that computes epochs: what it cannot do is an error of its construction."""
+
     def __init__(self, request: QueryRequest, relations: ServedRelations) -> None:
         self._request = request
         reads = relations.catalog.reads(request.text)
@@ -335,7 +320,6 @@ class QueryComputation:
         self.begin({read: contents.rows.items() for read, contents in tables.items()})
 
     def begin(self, changes: Mapping[str, Iterable[Change]]) -> None:
-        """Begin the next epoch."""
         self._changes = changes
 
     def complete(self) -> tuple[list[Change], bool]:

@@ -24,8 +24,8 @@ from timely.errors import CompactedError, ConnectorError, TimelyError, error_tex
 from timely.server.catalog import Definition
 from timely.server.connector_options import connector_of
 from timely.server.contents import Change, Row
-from timely.server.input_files import table_rows
 from timely.server.views import Views
+from timely.server.watcher import table_rows
 
 _ROWS: Final = 4096
 """Rows of a source after which an epoch is full."""

@@ -35,7 +35,6 @@ from timely.recovery.state_registry import WorkerState
 from timely.server.catalog import Catalog, Definition, late_of
 from timely.server.computation import Computation, EndlessError, failure, watermark_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
-from timely.server.server_limits import Limits
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
@@ -53,7 +52,38 @@ _ROUNDS: Final = 20
 """How often a build tries to be no further behind."""
 
 
-RelationKind = Literal["table", "view", "query"]
+@attrs.frozen
+class Limits:
+    """Bounds of what clients may ask for."""
+
+    queries: int = 16
+    """Queries that run at one time."""
+    query_length: int = 20_000
+    """Characters of a query."""
+    query_seconds: float = 30.0
+    """Seconds that a query may take in one epoch."""
+    view_seconds: float = 300.0
+    """Seconds of processor time that a view may take in one epoch."""
+    query_memory: int | None = None
+    """Bytes that all queries may take, each a quarter of what others leave; by default half of what this process may take."""
+    rows: int = 100_000
+    """Rows of one answer, of one event, or of the result of a query."""
+    subscribers: int = 256
+    """Clients that follow changes."""
+    patience: float = 30.0
+    """Seconds for which a client may send nothing of a request, or take nothing of an answer."""
+    body: int = 1 << 20
+    """Bytes of the body of a request."""
+    waiting: int = 16 << 20
+    """Bytes of the bodies of all requests that wait to be written."""
+    definitions: int = 1000
+    """Tables and views."""
+    epochs: int = 1000
+    """Epochs whose changes are remembered, for clients that come back."""
+    changes: int = 100_000
+    """Changes of a view that are remembered."""
+    replay_seconds: float = 5.0
+    """Seconds of computing after which a checkpoint is taken, where there is ``data``: a restart repeats about as much."""
 
 
 class Answer(NamedTuple):
@@ -69,7 +99,7 @@ class ViewDescription(NamedTuple):
     """What a table, view or query is at the current time; ``error`` says why it has no result now."""
 
     name: str
-    kind: RelationKind
+    kind: Literal["table", "view", "query"]
     columns: tuple[Column, ...]
     rows: int
     query: str | None

@@ -42,6 +42,7 @@ from timely.server.served_relations import (
     Answer,
     Changes,
     Decision,
+    Limits,
     OutdatedError,
     ServedRelations,
     ViewBuild,
@@ -49,7 +50,6 @@ from timely.server.served_relations import (
     pairs,
     watermark_changes,
 )
-from timely.server.server_limits import Limits
 
 _ByTable = dict[str, list[Change]]
 
