@@ -138,7 +138,13 @@ def postgres_connection(where: str) -> Any:
     return psycopg.connect(where, autocommit=True)
 
 
-class SqliteSink(_DatabaseSink):
+class _FileSink(_DatabaseSink):
+    def __init__(self, file: str | os.PathLike[str], table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
+        super().__init__(table, key, name, os.fspath(file))
+        self._file = os.fspath(file)
+
+
+class SqliteSink(_FileSink):
     """Keeps a table of a SQLite file equal to a view whose rows differ in ``key``, exactly once.
 
     >>> import pathlib, sqlite3, tempfile
@@ -157,17 +163,13 @@ class SqliteSink(_DatabaseSink):
 
     _begin = "begin immediate"
 
-    def __init__(self, file: str | os.PathLike[str], table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
-        super().__init__(table, key, name, os.fspath(file))
-        self._file = os.fspath(file)
-
     def _connect(self) -> Any:
         import sqlite3
 
         return sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
 
 
-class DuckDBSink(_DatabaseSink):
+class DuckDBSink(_FileSink):
     """Keeps a table of a DuckDB file equal to a view whose rows differ in ``key``, exactly once. Needs duckdb.
 
     Only one process at a time may have the file open, so others read it when the run has ended.
@@ -175,8 +177,7 @@ class DuckDBSink(_DatabaseSink):
 
     def __init__(self, file: str | os.PathLike[str], table: str, *, key: str | Sequence[str], name: str | None = None) -> None:
         require_package("duckdb", "DuckDBSink", "duckdb")
-        super().__init__(table, key, name, os.fspath(file))
-        self._file = os.fspath(file)
+        super().__init__(file, table, key=key, name=name)
 
     def _connect(self) -> Any:
         import duckdb
