@@ -17,7 +17,7 @@ from timely.differential.inputs import InputSession
 from timely.differential.operators.aggregates import Aggregate, Count, Sum, Top, greatest
 from timely.differential.operators.arrangement import Arrangement, arrange, pact_for
 from timely.differential.operators.collection_bases import CollectionBase
-from timely.differential.operators.growing_sums import GrowingSums
+from timely.differential.operators.growing_sums import growing_sums
 from timely.differential.operators.join_results import LEFT, PAIR, JoinResult, mapped
 from timely.differential.operators.reductions import Function, by_value, reduce_stream
 from timely.differential.operators.trace_joins import join_arrangements
@@ -27,13 +27,12 @@ from timely.differential.updates.linear import as_many_columns, delayed, linear
 from timely.differential.updates.rings import INTEGERS, Ring, product_ring, ring_of
 from timely.differential.updates.updates import ByUpdate, Container, Counts, Diff, Kernel, Key, Update
 from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
-from timely.operators.generic import unary_frontier
-from timely.operators.pending import Pending
+from timely.operators.keyed.complete_times import by_time
 from timely.operators.probes import ProbeHandle, probe
 from timely.operators.program_inputs import new_input, to_stream
 from timely.operators.routing import concat
 from timely.operators.state_registration import key_route, register_keyed_state
-from timely.order import PartialOrder, Product, reaches
+from timely.order import PartialOrder, Product
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -265,40 +264,28 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         self, put_together: Callable[[list[Container]], Container], name: str, key: Key | None
     ) -> Stream[T, Any]:
         """Return the stream of what ``put_together`` makes of the updates of each time that is complete."""
-        grows, scope = self.ring.negate is None, self.scope
 
-        def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-            waiting: Pending[T, tuple[Capability[T], list[Container]]] = Pending()
-
+        def register(info: OperatorInfo, waiting: dict[T, list[Container]]) -> None:
             def save() -> Iterator[tuple[T, Update]]:
-                for time in waiting:
-                    for update in consolidated(waiting[time][1]):
+                for time, batches in waiting.items():
+                    for update in consolidated(batches):
                         yield time, update
 
             def load(items: Iterable[tuple[T, Update]]) -> None:
                 for time, update in items:
-                    waiting.at(time, lambda: (capability.delayed(time), []))[1].append([update])  # noqa: B023
+                    waiting.setdefault(time, []).append([update])
 
             route = key_route(key)
             info.declare_collection()
             register_keyed_state(info, save, load, lambda item: route(item[1][0]))
-            capability.drop()
-            sums = GrowingSums(info, scope, key, waiting.minimum) if grows else None
 
-            def logic(input: InputPort[T, Update], output: OutputPort[T]) -> bool:
-                for came_with, batch in input:
-                    waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].append(batch)  # noqa: B023
-                frontier = input.elements
-                for time, (held, batches) in waiting.take(lambda time: not reaches(frontier, time)):
-                    changes = put_together(batches)
-                    output.session(held).give_batch(changes if sums is None else sums.add(time, changes, frontier))
-                    held.drop()
-                return sums is not None and sums.maintain(frontier)
-
-            return logic
+        def add(batches: list[Container], batch: Container) -> list[Container]:
+            batches.append(batch)
+            return batches
 
         pact = Pipeline if self.consolidated else pact_for(False, key)
-        return unary_frontier(self.stream, pact, name, constructor)
+        stream = by_time(self.stream, pact, name, list, add, lambda batches: [put_together(batches)], register)
+        return stream if self.ring.negate is not None else growing_sums(stream, key)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
