@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final, NamedTuple
 
@@ -67,44 +68,39 @@ class EpochChanges(NamedTuple):
 
 
 class _ColumnIndex:
-    """The rows by the value of one column."""
+    """The rows by the value of one column: by a tuple of it, which is empty for ``NULL``."""
 
     def __init__(self, place: int, rows: Iterable[Row]) -> None:
         self._place = place
-        self._values: Any = SortedDict()
-        self._nulls: dict[Row, None] = {}
+        self._rows: Any = SortedDict()
         for row in rows:
             self.add(row)
 
     def add(self, row: Row) -> None:
-        value = _ordered(row[self._place])
-        if value is None:
-            self._nulls[row] = None
-        else:
-            self._values.setdefault(value, {})[row] = None
+        self._rows.setdefault(_index_key(row[self._place]), {})[row] = None
 
     def remove(self, row: Row) -> None:
-        value = _ordered(row[self._place])
-        if value is None:
-            del self._nulls[row]
-            return
-        rows = self._values[value]
+        key = _index_key(row[self._place])
+        rows = self._rows[key]
         del rows[row]
         if not rows:
-            del self._values[value]
+            del self._rows[key]
 
     def equal(self, value: Any) -> Mapping[Row, None]:
-        rows: Mapping[Row, None] = self._nulls if value is None else self._values.get(_ordered(value), {})
+        rows: Mapping[Row, None] = self._rows.get(_index_key(value), {})
         return rows
 
     def between(self, conditions: Sequence[RowCondition]) -> Iterator[Row]:
         """Return the rows for which all conditions, of order, hold."""
-        lower = [_ordered(each.value) for each in conditions if each.comparison in ("gt", "gte")]
-        upper = [_ordered(each.value) for each in conditions if each.comparison in ("lt", "lte")]
-        least, most = (max(lower) if lower else None), (min(upper) if upper else None)
-        for value in self._values.irange(least, most):
-            if all(COMPARISONS[each.comparison](value, _ordered(each.value)) for each in conditions):
-                yield from self._values[value]
+        lower = [_index_key(each.value) for each in conditions if each.comparison in ("gt", "gte")]
+        upper = [_index_key(each.value) for each in conditions if each.comparison in ("lt", "lte")]
+        for key in self._rows.irange(max(lower, default=()), min(upper, default=None)):
+            if key and all(COMPARISONS[each.comparison](key, _index_key(each.value)) for each in conditions):
+                yield from self._rows[key]
+
+
+def _index_key(value: Any) -> tuple[Any, ...]:
+    return () if value is None else (_ordered(value),)
 
 
 class Contents:
@@ -195,12 +191,7 @@ class Contents:
         """Return the changes of the epochs after ``time``, or ``None`` if they are not remembered."""
         if time < self._start:
             return None
-        later: deque[EpochChanges] = deque()
-        for epoch in reversed(self._epochs):
-            if epoch.time <= time:
-                break
-            later.appendleft(epoch)
-        return list(later)
+        return list(takewhile(lambda epoch: epoch.time > time, reversed(self._epochs)))[::-1]
 
     def find(self, conditions: Sequence[RowCondition] = (), limit: int | None = None) -> list[tuple[Row, int]]:
         """Return rows that fulfil all conditions, with their counts, which add up to ``limit`` at most."""
