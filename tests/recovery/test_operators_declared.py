@@ -126,7 +126,6 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 GRAPHS: dict[str, Callable[[Any], Any]] = {
-    "accumulated": graphs.accumulated,
     "attach": lambda s: graphs.attach(s, s, 0),
     "breadth_first_search": lambda s: graphs.breadth_first_search(s, 0),
     "connected_components": lambda s: graphs.connected_components(s, vertices=s),

@@ -38,7 +38,7 @@ def _batches(batches: Edges, kind: str) -> list[list[tuple[int, Any]]]:
 
 
 def _ranked(scope: Any, stream: Any) -> Any:
-    ranks = graphs.pagerank(graphs.accumulated(stream), rounds=3)
+    ranks = graphs.pagerank(stream, rounds=3)
     return ranks.map(lambda row: (row[0], int(row[1] * 1e7 / math.pi)))  # which no rank comes near a border of
 
 
