@@ -103,7 +103,7 @@ def _closest(
     edges: Edges[T, N, V],
     roots: Collection[T, N],
     extend: Callable[[Any, Any, Any], object],
-    columns: Callable[[Any, Any, Any], object] | None = None,
+    columns: Kernel | None = None,
 ) -> Collection[T, tuple[N, Any]]:
     """Return ``(node, least distance)``, where ``extend(node, distance, value of its edge)`` is the next pair."""
     forward = _by_source(edges, name)

@@ -29,13 +29,13 @@ V = TypeVar("V", default=Any)
 class _Call(NamedTuple):
     """A call of the session of a worker; the state of a key has those of its last time by which it has a value."""
 
-    time: Any
+    time: object
     worker: int
     present: bool
     value: Any
 
 
-def _upserted(key: Any, call: _Call, calls: tuple[_Call, ...] | None) -> tuple[tuple[_Call, ...] | None, list[Update]]:
+def _upserted(key: object, call: _Call, calls: tuple[_Call, ...] | None) -> tuple[tuple[_Call, ...] | None, list[Update]]:
     """Return the calls that count after another one, and what it changes. Of one session calls come in their order."""
     if calls is None:
         return ((call,), [((key, call.value), 1)]) if call.present else (None, [])

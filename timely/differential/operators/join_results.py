@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 ColumnsOf: TypeAlias = "Callable[[list[Any]], Columns | None]"
 
+Collect: TypeAlias = Callable[[list[Update], Any, Any, Any, Diff], None]
+
 
 class JoinResult(NamedTuple):
     """What a join makes of a pair: ``collect(results, key, left, right, diff)`` appends updates to a list.
@@ -22,7 +24,7 @@ class JoinResult(NamedTuple):
     ``rows(keys, left, right, diff)`` does it for columns of rows, and returns a container.
     """
 
-    collect: Callable[[list[Update], Any, Any, Any, Diff], None]
+    collect: Collect
     columns: Kernel | None = None
     rows: Callable[[Array, Any, Any, int], Container] | None = None
     columns_of: tuple[ColumnsOf, ColumnsOf] | None = None
@@ -32,7 +34,7 @@ class JoinResult(NamedTuple):
 class Pairing(NamedTuple):
     """What a join makes of a pair, for whoever asks why a record is there, and whether records of each side are pairs or keys."""
 
-    collect: Callable[[list[Update], Any, Any, Any, Diff], None]
+    collect: Collect
     pairs: tuple[bool, bool]
 
 

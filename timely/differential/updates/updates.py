@@ -73,7 +73,7 @@ def in_order(items: Iterable[Any], key: Key | None = None) -> list[Any]:
 class ByUpdate(Exchange):
     """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""
 
-    key: Callable[[Any], Any]
+    key: Key
     column: bool | None = None
 
     @override
@@ -103,7 +103,7 @@ def to_owner(worker: int | None) -> ToOwner:
     return ToOwner(_record, False) if worker is None else ToOwner(lambda update: worker, worker=worker)
 
 
-def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:
+def by_key(key: Key | None) -> ByUpdate:
     """Return the pact that exchanges updates of pairs by ``key(first)``, or by the first part."""
     if key is None:
         return ByUpdate(_first, True)
@@ -111,7 +111,7 @@ def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:
     return ByUpdate(lambda update: chosen(_first(update)))
 
 
-def by_record(key: Callable[[Any], Any] | None) -> ByUpdate:
+def by_record(key: Key | None) -> ByUpdate:
     """Return the pact that exchanges updates by ``key(record)``, or by the record."""
     if key is None:
         return ByUpdate(_record, False)
