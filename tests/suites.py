@@ -174,7 +174,11 @@ def views(sql: str, tables: Tables) -> list[Counter[Any]]:
 def contents(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
     """Return the tables of a database."""
     names = [name for (name,) in connection.execute("select table_name from duckdb_tables()").fetchall()]
-    return {name: connection.table(name).to_arrow_table() for name in names}
+    tables = {name: connection.table(name).to_arrow_table() for name in names}
+    return {
+        name: pa.table(table.columns, pa.schema([field.remove_metadata() for field in table.schema]))  # of types of Arrow
+        for name, table in tables.items()
+    }
 
 
 def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:

@@ -6,7 +6,6 @@ import datetime
 import functools
 import itertools
 import random
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,18 +45,23 @@ def plain(value: Any) -> Any:
 
 def rows_in(result: Any, most: int | None = None) -> list[Any]:
     """Return some rows of a result of DuckDB, or all; maps are pairs of keys and values, where structs are values."""
-    maps = {
-        place: str(column[1]) for place, column in enumerate(result.description) if re.fullmatch(r"MAP\(.*\)", str(column[1]))
-    }
-
-    def value(place: int, value: Any) -> Any:
-        if place not in maps or value is None:
-            return value
-        nested = re.match(r"MAP\((STRUCT|MAP|[A-Z]+(\([^)]*\))?\[)", maps[place])  # keys that Python does not hash
-        return tuple(zip(value["key"], value["value"]) if nested else value.items())
-
+    kinds = [column[1] for column in result.description]
     rows = result.fetchall() if most is None else result.fetchmany(most)
-    return [tuple(value(place, each) for place, each in enumerate(row)) for row in rows]
+    if not any("MAP(" in str(kind) for kind in kinds):
+        return list(rows)
+    return [tuple(map(_with_pairs, kinds, row)) for row in rows]
+
+
+def _with_pairs(kind: Any, value: Any) -> Any:
+    if value is None or "MAP(" not in str(kind):
+        return value
+    parts = dict(kind.children)
+    if kind.id == "struct":
+        return tuple(_with_pairs(parts[name], part) for name, part in value.items())
+    if kind.id != "map":
+        return tuple(_with_pairs(parts["child"], part) for part in value)
+    keys, values = (value["key"], value["value"]) if isinstance(value.get("key"), list) else (value, value.values())
+    return tuple((_with_pairs(parts["key"], key), _with_pairs(parts["value"], part)) for key, part in zip(keys, values))
 
 
 def typed(rows: Any) -> Counter[Any]:

@@ -5,6 +5,8 @@
 select * from orders;
 select id, customer from orders;
 select amount + 1, amount - 2, amount * 3, -amount from orders;
+select list_transform([id, 7], lambda x: x + amount), count(*) from orders group by id, amount;
+select * from (select id, row_number() over (order by id) as n from orders) where n < NULL;
 select amount / 2, amount // 2, amount % 3, (amount - 5) // 2, (amount - 5) % 3 from orders;
 select price * n, price + 1, price / 4, price - n, price * 1.5 from lines;
 -- SQLite: % takes whole numbers

@@ -53,6 +53,15 @@ def test_sql_clauses_mean_what_they_mean_in_duckdb(number: str) -> None:
 
 REFUSED = {
     "sql-3": {
+        "select list_transform(id, lambda x: x) from orders": "it takes a list, and here is BIGINT",
+        "select list_transform([1], x -> x) from orders": "a list and a lambda, such as lambda x: x + 1",
+        "select list_filter([1], lambda x, x: x) from orders": "its lambda has 1 different parameters",
+        "select list_transform([1], lambda x: x + sum(id)) from orders": "an aggregate cannot stand here",
+        "select list_transform([1], lambda x: (select 1)) from orders": "a lambda has no subqueries",
+        "select list_reduce([1], lambda a, x: 'y') from orders": "VARCHAR, is no element of the list: cast it",
+        "select list_transform([id], lambda x: x + amount) from orders group by id": "amount",
+        "select id << 170141183460469231731687303715884105728 from orders": "whole numbers have up to 128 bits",
+        "select id::decimal(3, 3) from orders": "one at least is before the point",
         "select mode(amount order by id) from orders": "mode(amount order by id) at line 1, column 8: mode takes no ORDER BY",
         "select arg_max(id, id order by amount) from orders": "column 8: arg_max takes no ORDER BY",
         "select mode() within group (order by id) from orders": "column 8: mode takes no WITHIN GROUP",

@@ -21,6 +21,7 @@ from timely.differential.tables.expressions.bound import (
 )
 from timely.differential.tables.expressions.calls import as_kind, call, checked
 from timely.differential.tables.names.dialect import WRITTEN
+from timely.differential.tables.names.lambdas import LAMBDAS, comprehension, with_lambda
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope, TableRows
 from timely.differential.tables.names.reader import identifier, listed, name_in, read
 from timely.differential.tables.names.refusals import refusal
@@ -96,8 +97,8 @@ def _decimal_sizes(parts: list[exp.Expr], node: exp.Expr) -> tuple[int, int]:
     if len(written) > 2 or not all(part.isdecimal() and len(part) < 3 for part in written):
         raise refusal(node, "DECIMAL takes two whole numbers: how many digits it has, and how many of them behind the point")
     digits, scale = [int(part) for part in (*written, "0")][:2] if written else (18, 3)
-    if not 1 <= digits <= 38 or scale > digits:
-        raise refusal(node, "DECIMAL has 1 to 38 digits, and not more than that behind the point")
+    if not 1 <= digits <= 38 or scale >= digits:  # the text of one that is all behind the point has no zero before it
+        raise refusal(node, "DECIMAL has 1 to 38 digits, of which one at least is before the point: DECIMAL(4, 3)")
     return digits, scale
 
 
@@ -156,6 +157,8 @@ def number(text: str, node: exp.Expr) -> Literal:
     whole, _, fraction = text.partition(".")
     if text.isdecimal():
         kind, value = Kind.INTEGER, parsing.integer_of(text)
+        if value >= 1 << 127:
+            raise refusal(node, "whole numbers have up to 128 bits: write it with a point or an exponent")
     elif "e" in text.lower() or len(whole) + len(fraction) > 38:
         kind, value = Kind.DOUBLE, parsing.float_of(text)
     else:
@@ -315,6 +318,14 @@ def _struct(binder: NameBinder, node: exp.Struct, scope: QueryScope) -> Expr:
         text = identifier(name)
         parts += [Literal(Kind.TEXT, text, text, at=name), binder.value(value, scope)]
     return call("struct_pack", parts, node)
+
+
+def _list(binder: NameBinder, node: exp.Array, scope: QueryScope) -> Expr:
+    (parts,) = read(node, "expressions")
+    if any(isinstance(part, exp.Comprehension) for part in listed(parts)):
+        (part,) = parts
+        return comprehension(binder, part, scope)
+    return call("list_value", arguments(binder, listed(parts), scope), node)
 
 
 def _map(binder: NameBinder, node: exp.ToMap, scope: QueryScope) -> Expr:
@@ -488,6 +499,8 @@ def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Exp
     query, name = _argument_of(node, "EXISTS"), str(name).lower()
     if isinstance(query, exp.Query):
         return _there_is(binder, query, node, scope)
+    if name in LAMBDAS and name not in binder.functions:
+        return with_lambda(binder, LAMBDAS[name], listed(parts), node, scope)
     if name not in FUNCTIONS and name not in binder.functions:
         raise refusal(node, f"this is not supported here{_advice(node)}")
     return call(name, arguments(binder, listed(parts), scope), node, binder.functions)
@@ -545,6 +558,7 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Column: _column,
+    exp.Identifier: lambda binder, node, scope: scope.column(node, [identifier(node)]),
     exp.Dot: _dot,
     exp.Paren: lambda binder, node, scope: binder.value(read(node, "this")[0], scope),
     exp.Is: _is,
@@ -576,7 +590,7 @@ _RULES: Final[dict[Any, Rule]] = {
     exp.Not: _operator("not", "this"),
     exp.BitwiseNot: _operator("~", "this"),
     exp.Coalesce: _operator("coalesce", "this", "expressions"),
-    exp.Array: _operator("list_value", "expressions"),
+    exp.Array: _list,
     exp.Tuple: _operator("row", "expressions"),
     exp.Substring: _operator("substring", "this", "start", "length"),
     exp.StrPosition: _operator("strpos", "this", "substr"),

@@ -123,6 +123,10 @@ def _factorial(value: int) -> int:
     return math.factorial(value)
 
 
+def _bits(value: int) -> int:
+    return 64 if -(1 << 63) <= value < 1 << 63 else 128
+
+
 def _shifted_left(value: int, count: int) -> int:
     if value < 0 or count < 0 or (value and value.bit_length() + count > 63):
         raise SqlError(f"{value} << {count} is out of range")
@@ -227,7 +231,7 @@ NUMBER_FUNCTIONS: Final = {
     **_of_doubles("lgamma", real(math.lgamma, lambda value: math.inf)),
     **named("factorial", overload(_factorial, _I, _I)),
     **named("<<", overload(_shifted_left, _I, _I, _I)),
-    **named(">>", overload(lambda value, count: value >> count if 0 <= count < 64 else 0, _I, _I, _I)),
+    **named(">>", overload(lambda value, count: value >> count if 0 <= count < _bits(value) else 0, _I, _I, _I)),
     **named("isfinite", overload(math.isfinite, Kind.BOOLEAN, _F)),
     **named("isinf", overload(math.isinf, Kind.BOOLEAN, _F)),
     **named("isnan", overload(math.isnan, Kind.BOOLEAN, _F)),

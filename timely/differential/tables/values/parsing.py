@@ -122,9 +122,9 @@ _INFINITE: Final = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _BASED: Final = re.compile(r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[bB][01]+(?:_[01]+)*")
 _SPACES: Final = " \t\n\v\f\r"
 _DATE: Final = r"\s*([0-9]{1,5})([-/ \\])([0-9]{1,2})\2([0-9]{1,2})"
-_CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?"
-_TIME: Final = re.compile(rf"\s*{_CLOCK}\s*)?", re.ASCII)
-_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK})?(?: \s*)?)?", re.ASCII)
+_CLOCK: Final = r"([0-9]{1,2}):(?:([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?"
+_TIME: Final = re.compile(rf"\s*{_CLOCK}\s*|:)?)?", re.ASCII)
+_MOMENT: Final = re.compile(rf"{_DATE}(?:(?:T\s*|\s+){_CLOCK}|:)?)?(?: \s*)?)?", re.ASCII)
 _ZONE: Final = re.compile(
     r"([^:]*:[0-9:.]*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?| ([A-Za-z0-9+-][A-Za-z0-9_/+:-]*))\s*",
     re.ASCII | re.DOTALL,
@@ -206,7 +206,12 @@ def _moment(text: str, kind: str, example: str) -> datetime.datetime:
         date = datetime.date(int(year), int(month), int(day))
     except ValueError as error:
         raise SqlError(f"{brief(text)}: {error}") from None
-    return datetime.datetime.combine(date, _clock(clock, text))
+    if clock[0] != "24" or any((part or "").strip("0") for part in clock[1:]):
+        return datetime.datetime.combine(date, _clock(clock, text))
+    try:
+        return datetime.datetime.combine(date + datetime.timedelta(1), datetime.time())
+    except OverflowError:
+        raise OutOfYears(f"{brief(text)} is in the year 10000: only 1 to 9999 are supported") from None
 
 
 def _clock(parts: list[str | None], text: str) -> datetime.time:
@@ -247,6 +252,8 @@ def time_of(text: str) -> datetime.time:
     match = None if named else _TIME.fullmatch(_without_zone(text))
     if match is None:
         return _moment(_without_zone(text), "time", "12:30:00").time()
+    if match[1] == "24" and not any((part or "").strip("0") for part in match.groups()[1:]):
+        raise OutOfYears(f"{brief(text)} is the end of a day, which is no time here: write 00:00:00")
     return _clock(list(match.groups()), text)
 
 
