@@ -1,13 +1,15 @@
-"""Small columnar containers are concatenated before an exchange: nothing but their number shows it.
+"""Small columnar containers are concatenated before an exchange, others handed on as they are: their number and identity show it.
 
 White box: which containers may be concatenated, and from which size on they are not, never changes a result.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely import Pipeline, Worker
-from timely.dataflow import channel
+from timely import Exchange, InputPort, OutputPort, Pipeline, Step, Stream, Worker
+from timely.dataflow import Pact, channel, pickled
 from timely.dataflow.containers.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
+from timely.progress import ProductSummary
 from timely.worker import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [
@@ -311,3 +314,178 @@ def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
                 build(scope)
         to_the_end(workers)
     assert waiting == [1]
+
+
+PLAIN = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us")),
+    *(pa.time64("ns"), pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.duration("ms")),
+]
+OTHERS = [pa.bool_(), pa.string(), pa.decimal128(9, 2), pa.binary(3), pa.list_(pa.int8()), pa.month_day_nano_interval()]
+
+
+EXAMPLES: dict[Any, Any] = {
+    pa.bool_(): True,
+    pa.string(): "a",
+    pa.decimal128(9, 2): Decimal(1),
+    pa.binary(3): b"abc",
+    pa.list_(pa.int8()): [1],
+}
+
+
+def column(kind: pa.DataType, size: int) -> pa.Array:
+    """Return so many values of a type; dates at midnight, and what is not plain with values that are missing."""
+    if kind in OTHERS:
+        return pa.array([None if i % 3 else EXAMPLES.get(kind) for i in range(size)], kind)
+    if pa.types.is_date64(kind):
+        return pa.array(range(size), pa.int32()).cast(pa.date32()).cast(kind)
+    if pa.types.is_float16(kind):
+        return pa.array(np.arange(size, dtype=np.float16))
+    short = pa.types.is_time32(kind) or pa.types.is_date32(kind)
+    return pa.array([i % 100 for i in range(size)], pa.int32() if short else pa.int64()).cast(kind)
+
+
+@pytest.mark.parametrize("size", [1, 2, 501])
+@pytest.mark.parametrize("kind", [*PLAIN, *OTHERS], ids=str)
+def test_rows_of_every_type_are_partitioned(kind: pa.DataType, size: int) -> None:
+    fields = [pa.field("key", pa.int64(), nullable=False), pa.field("value", kind, metadata={"of": "field"})]
+    schema = pa.schema(fields, {"of": "all"})
+    keys = np.random.default_rng(size).integers(-(1 << 40), 1 << 40, size + 5)
+    batch = pa.RecordBatch.from_arrays([pa.array(keys), column(kind, size + 5)], schema=schema)[3:-2]
+    for flipped in (batch, batch.set_column(0, schema.field(0), pa.array(keys[3:-2] | 1)), batch.select(["key"])):
+        odd = flipped.column("key").to_numpy() % 2
+        expected = [(worker, flipped.filter(pa.array(odd == worker))) for worker in (0, 1) if worker in odd]
+        parts = Exchange("key").parts(0, flipped, 2)
+        assert [worker for worker, _ in parts] == [worker for worker, _ in expected]
+        for (_, part), (_, wanted) in zip(parts, expected, strict=True):
+            part.validate(full=True)
+            assert part.equals(wanted, check_metadata=True)
+            main, *buffers = pickled(part)
+            assert pickle.loads(main, buffers=buffers).equals(part)
+
+
+def test_rows_with_missing_values_are_partitioned() -> None:
+    batch = pa.record_batch({"key": pa.array([1, None, 2, 3]), "value": pa.array([None, 1.5, None, 2.5])})
+    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch, 2)] == [
+        (0, {"key": [None, 2], "value": [1.5, None]}),
+        (1, {"key": [1, 3], "value": [None, 2.5]}),
+    ]
+    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch[2:], 2)] == [
+        (0, {"key": [2], "value": [None]}),
+        (1, {"key": [3], "value": [2.5]}),
+    ]
+
+
+Records: TypeAlias = Stream[int, Any]
+Way: TypeAlias = Callable[[Records], Records]
+
+CONTAINERS = {
+    "a list": [2, 4, 6],
+    "an array": np.arange(0, 10_000, 2),
+    "rows": np.zeros((5, 2), np.int64),
+    "columns": np.zeros((2, 5), np.int64).T,
+    "a short batch": pa.record_batch({"key": [4, 2]}),
+    "a batch": pa.record_batch({"key": np.arange(0, 10_000, 2), "text": ["a", "b"] * 2500}),
+}
+
+
+def forwarded(stream: Records, pact: Pact = Pipeline) -> Records:
+    """An operator that sends each container on."""
+
+    def logic(input: InputPort[int, Any], output: OutputPort[int]) -> None:
+        for capability, batch in input:
+            output.session(capability).give_batch(batch)
+
+    return stream.unary(pact, "forward", lambda capability, info: logic)
+
+
+def around_a_loop(stream: Records) -> Records:
+    with stream.scope.iterative() as loop:
+        handle, again = loop.feedback(ProductSummary(Step(0), Step(1, limit=1)))
+        stream.enter(loop).connect_loop(handle)
+        return again.leave()
+
+
+def through_a_region(stream: Records) -> Records:
+    with stream.scope.region() as region:
+        return stream.enter(region).leave()
+
+
+WAYS: dict[str, Way] = {
+    "an operator": forwarded,
+    "map_batch": lambda stream: stream.map_batch(lambda batch: batch),
+    "inspect_batch": lambda stream: stream.inspect_batch(lambda time, batch: None),
+    "concat": lambda stream: stream.concat(stream.scope.empty()),
+    "delay_batch": lambda stream: stream.delay_batch(lambda time: time + 1),
+    "broadcast": lambda stream: stream.broadcast(),
+    "a loop": around_a_loop,
+    "a region": through_a_region,
+}
+
+
+def comes(container: Any, way: Way, workers: int) -> list[Any]:
+    """Return what comes out on worker 0 when the container went in there."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            seen = way(stream).capture()
+        if worker.index == 0:
+            handle.send_batch(container)
+        handle.close()
+        worker.run()
+        return [batch for _, batch in seen.messages]
+
+    return timely.execute(program, workers=workers)[0]
+
+
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_passed_on_is_not_copied(container: Any, way: Way, workers: int) -> None:
+    """Among threads, too: to send it to all is to let all of them see it."""
+    (came,) = comes(container, way, workers)
+    assert came is container
+
+
+def key(container: Any) -> Any:
+    """What all of a container's rows go to worker 0 by, of up to 20: even numbers below do so by 2 alone."""
+    if isinstance(container, pa.RecordBatch):
+        return "key"
+    return lambda array: array[:, 0] if array.ndim == 2 else array
+
+
+@pytest.mark.parametrize("name", [name for name in CONTAINERS if name != "a list"])
+@pytest.mark.parametrize("workers", [1, 2, 3, 20])
+def test_what_one_worker_gets_all_of_is_not_copied(name: str, workers: int) -> None:
+    """As when it is exchanged by what it was exchanged by before: by NumPy, by Arrow, and by what there is for short batches."""
+    container = CONTAINERS[name]
+    if workers > 2 and name == "an array":
+        container = container - container % workers
+    elif workers > 2 and isinstance(container, pa.RecordBatch):
+        even = container.column("key").to_numpy()
+        container = container.set_column(0, "key", pa.array(even - even % workers))
+    (came,) = Exchange(key(container)).parts(0, container, workers)
+    assert came[0] == 0
+    if isinstance(container, pa.RecordBatch):
+        assert [column.buffers()[-1].address for column in came[1].columns] == [
+            column.buffers()[-1].address for column in container.columns
+        ]
+        assert came[1].equals(container)
+    else:
+        assert came[1] is container
+
+
+@pytest.mark.parametrize("name", ["an array", "a short batch", "a batch"])
+def test_what_is_exchanged_to_where_it_is_is_not_copied(name: str) -> None:
+    container = CONTAINERS[name]
+    (came,) = comes(container, lambda stream: forwarded(stream, Exchange(key(container))), workers=2)
+    assert came is container
+
+
+def test_part_of_an_array_is_the_receivers_own() -> None:
+    """What goes to several is copied, so that each may write to its part."""
+    array = np.arange(5)
+    parts = dict(Exchange(lambda some: some).parts(0, array, 2))
+    parts[0][:] = 7
+    assert array.tolist() == [0, 1, 2, 3, 4]

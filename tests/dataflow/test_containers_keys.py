@@ -1,26 +1,39 @@
-"""Keys of every kind go to the same worker in lists, Arrow batches and NumPy arrays, and columns do not become Python objects.
+"""Keys of every kind, rare ones too, go to the same worker in lists, Arrow batches and NumPy arrays; partitioning loses nothing.
 
-White box: short and long columns take different paths to one result, so the limits between them are moved; checksums are compared
-with those of ``zlib``.
+White box: short and long columns, few workers and many take different paths to one result, so the limits between them are moved;
+checksums are compared with those of ``zlib``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import enum
+import math
 import random
+import subprocess
+import sys
+import uuid
 import zlib
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import timely
 from timely import Exchange, RoutingError
 from timely.dataflow import route, route_array, route_column
-from timely.dataflow.containers import container, keys
+from timely.dataflow.containers import container, keys, partition_arrays
 from timely.dataflow.containers.keys import checksums
+from timely.dataflow.containers.partition_arrays import partition_array
 
 WORKERS = st.integers(1, 7)
 TEXT = st.text(max_size=100)
@@ -297,3 +310,312 @@ def test_no_value_of_a_column_is_routed_on_its_own(kind: str, monkeypatch: pytes
     parts = Exchange(key).parts(0, given_, 3)
     assert sum(len(part) for _, part in parts) == 1000
     assert {type(part) for _, part in parts} == {type(given_)}
+
+
+FLOATS = st.floats() | st.integers(-5, 5).map(float) | st.sampled_from([0.5, 2.0**63, -(2.0**63), 2.0**64, 1e300, -0.0])
+NUMBERS = FLOATS | st.decimals(allow_nan=False, places=2) | st.fractions() | st.integers() | st.booleans()
+
+
+@given(st.lists(st.times()))
+def test_times_of_day_go_where_they_go_as_a_column(times: list[datetime.time]) -> None:
+    for kind in (pa.time64("us"), pa.time64("ns")):
+        assert route_column(pa.array(times, pa.time64("us")).cast(kind)).tolist() == [route(time) for time in times]
+    whole = [time.replace(microsecond=0) for time in times]
+    assert route_column(pa.array(whole, pa.time32("s"))).tolist() == [route(time) for time in whole]
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = object()
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Word(enum.StrEnum):
+    TEA = "tea"
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+    label: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loud:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loud) and self.name.lower() == other.name.lower()
+
+
+@attrs.frozen
+class Pair:
+    left: Any
+    right: str = attrs.field(eq=str.lower)
+
+
+@attrs.frozen(eq=False)
+class Alone:
+    number: int
+
+
+class Centimetres(float):
+    pass
+
+
+class Names(frozenset[str]):
+    pass
+
+
+def everything() -> list[Any]:
+    number = uuid.UUID(int=12345678901234567890)
+    return [
+        (0.1, Decimal("0.5"), Fraction(1, 3), math.inf, -math.inf, 1e300),
+        (Color.RED, Color.BLUE, Access.READ | Access.WRITE, number),
+        frozenset([1, "a", frozenset(["b", 2.5])]),
+        (Point(1.5, 2.0), Pair(None, "A")),
+        ("abc", b"abc", "é", -5, None),
+    ]
+
+
+def equals_of(number: Any) -> list[Any]:
+    """Return the number in every type that has it exactly."""
+    if isinstance(number, float | Decimal) and not math.isfinite(number):
+        return [Decimal(number), np.float64(number), Centimetres(number)]
+    collected: list[Any] = [number, Fraction(number)]
+    if isinstance(number, float | Decimal):
+        collected.append(Decimal(number))
+    if Fraction(number).denominator == 1:
+        collected += [int(number), Decimal(int(number)) * Decimal("1.0") if abs(number) < 10**20 else int(number)]
+    try:
+        rounded = float(number)
+    except OverflowError:
+        return collected
+    if rounded == number:
+        collected += [rounded, Centimetres(rounded), np.float64(rounded)]
+    return collected
+
+
+@given(NUMBERS)
+@example(True)
+@example(Decimal("100000000000000000000.1"))
+@example(10**400)
+def test_equal_numbers_go_to_one_worker(number: Any) -> None:
+    if number != number:
+        assert route(number) == route(Decimal("NaN")) == 0
+        return
+    for other in equals_of(number):
+        assert other == number
+        assert route(other) == route(number), (other, type(other))
+        assert route((other, "x")) == route((number, "x"))
+
+
+def test_what_is_equal_to_its_base_goes_where_that_goes() -> None:
+    assert (route(Level.HIGH), route(Word.TEA), route(Names("ab"))) == (3, route("tea"), route(frozenset("ba")))
+    assert route(-0.0) == route(0.0) == 0
+    assert route(frozenset([1, 2])) == route(frozenset([2.0, True]))
+    assert route(Point(1, 2, "a")) == route(Point(1.0, Decimal(2), "b"))  # type: ignore[arg-type]
+    assert route(Pair(1, "A")) == route(Pair(1.0, "a"))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.longdouble, ">f8"])
+@given(values=st.lists(FLOATS))
+@example(values=[1e300, -1e300, 0.5, math.nan, math.inf, -0.0])
+def test_arrays_of_floats_go_where_the_floats_go(kind: Any, values: list[float]) -> None:
+    with np.errstate(over="ignore"):
+        array = np.array(values, np.float64).astype(kind)
+    assert route_array(array).tolist() == [route(value) for value in array.astype(np.float64).tolist()]
+    assert route_array(array).tolist() == [route(value) for value in array]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16(), pa.dictionary(pa.int32(), pa.float64())])
+@given(values=st.lists(FLOATS | st.none()), workers=st.integers(1, 5))
+@example(values=[1e300, -1e300, 3.0, None, 0.5], workers=2)
+def test_columns_of_floats_go_where_the_floats_go(kind: Any, values: list[float | None], workers: int) -> None:
+    with np.errstate(over="ignore"):
+        if kind == pa.float16():
+            values = [None if value is None else float(np.float16(value)) for value in values]
+        elif kind == pa.float32():
+            values = [None if value is None else float(np.float32(value)) for value in values]
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    column = pa.array(values, plain)
+    column = column.dictionary_encode() if kind != plain else column
+    assert route_column(column).tolist() == [route(value) for value in values]
+    batch = pa.record_batch({"k": column, "row": list(range(len(values)))})
+    parts = {row: worker for worker, part in Exchange("k").parts(0, batch, workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
+    parts = {row: worker for worker, part in Exchange(["k", "k"]).parts(0, batch, workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
+
+
+@given(st.lists(st.decimals(-(10**9), 10**9, places=3) | st.none()))
+def test_columns_of_decimals_go_where_the_decimals_go(values: list[Decimal | None]) -> None:
+    column = pa.array(values, pa.decimal128(20, 3))
+    assert route_column(column).tolist() == [route(value) for value in values]
+
+
+def test_columns_of_the_bytes_of_a_uuid_go_where_it_goes() -> None:
+    number = uuid.uuid4()
+    assert route_column(pa.array([number.bytes], pa.binary(16))).tolist() == [route(number)]
+
+
+def test_keys_are_spread_over_the_workers() -> None:
+    for values in (
+        [number / 2 for number in range(1, 400, 2)],
+        [uuid.UUID(fields=(0x941BB2D7 + number, 0xE963, 0x11F1, 0x80, number, 1)) for number in range(200)],
+        [frozenset([number]) for number in range(200)],
+        [Fraction(1, number) for number in range(2, 202)],
+    ):
+        for workers in (2, 4, 7):
+            counts = [sum(route(key) % workers == worker for key in values) for worker in range(workers)]
+            assert min(counts) > 100 / workers, (values[0], counts)
+
+
+def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
+    script = "from tests.dataflow.test_containers_keys import everything; from timely.dataflow import route;"
+    script += "print([route(key) for key in everything()])"
+    environment = {"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)}  # this process has a seed by chance
+    done = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == f"{[route(key) for key in everything()]}\n"
+
+
+NO_KEYS: list[Any] = [Loud("a"), Alone(1), object(), Point(1j, 0), Decimal("1e1000000000")]  # type: ignore[arg-type]
+NO_KEYS += [1j, np.complex64(1), (1, 2.5j), [1], {"a": 1}, frozenset([object()]), datetime.time(1, tzinfo=datetime.UTC)]
+
+
+@pytest.mark.parametrize("key", NO_KEYS)
+def test_a_key_that_has_no_place_is_refused_and_the_message_names_key(key: Any) -> None:
+    with pytest.raises(RoutingError, match="give key=, a function"):
+        route(key)
+
+
+def test_operators_bring_equal_keys_together_whatever_their_type() -> None:
+    keys: list[Any] = [0.5, Fraction(1, 2), Decimal("0.5"), Color.RED, 1, 1.0, True, frozenset("ab"), Point(1, 2), Point(1.0, 2)]
+    expected = {0.5: 3, Color.RED: 1, 1: 3, frozenset("ab"): 1, Point(1, 2): 2}
+
+    def program(worker: timely.Worker) -> tuple[dict[Any, int], list[Any], int]:
+        with worker.dataflow(int) as scope:
+            records = scope.to_stream([key for place, key in enumerate(keys) if place % worker.peers == worker.index])
+            counts = records.value_counts().capture()
+            different = records.distinct().capture()
+            pairs = records.map(lambda key: (key, 1))
+            joined = pairs.join(pairs).capture()
+        worker.run()
+        return (
+            {key: count for _, batch in counts.extract() for key, count in batch},
+            [key for _, batch in different.extract() for key in batch],
+            sum(len(batch) for _, batch in joined.extract()),
+        )
+
+    for workers in (1, 3):
+        results = timely.execute(program, workers=workers)
+        assert {key: count for counts, _, _ in results for key, count in counts.items()} == expected
+        assert sum(len(different) for _, different, _ in results) == len(expected)
+        assert sum(pairs for _, _, pairs in results) == sum(count**2 for count in expected.values())
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SHORT_TEXT = st.text(max_size=8)
+
+
+def identity(key: Any) -> Any:
+    return key
+
+
+@given(st.lists(st.tuples(INT64 | SHORT_TEXT, INT64)), WORKERS)
+def test_partitioning_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[Any, int]], workers: int) -> None:
+    parts = Exchange(lambda record: record[0]).parts(0, records, workers)
+    assert [worker for worker, _ in parts] == sorted({worker for worker, _ in parts})
+    if workers > 1:
+        assert all(part for _, part in parts)
+    for worker, part in parts:
+        assert part == [record for record in records if route(record[0]) % workers == worker]
+    assert sum(len(part) for _, part in parts) == len(records)
+
+
+@given(WORKERS)
+def test_arrays_of_rows_and_of_records(workers: int) -> None:
+    rows = np.arange(40).reshape(20, 2)
+    for worker, part in Exchange(lambda a: a[:, 1]).parts(0, rows, workers):
+        assert (part[:, 1] % workers == worker).all()
+        assert part.shape[1:] == (2,)
+    records = np.array([(i, i / 2) for i in range(9)], dtype=[("k", "i4"), ("x", "f8")])
+    for worker, part in Exchange("k").parts(0, records, workers):
+        assert part["k"].tolist() == [i for i in range(9) if i % workers == worker]
+
+
+def test_one_worker_refuses_the_keys_that_several_refuse() -> None:
+    lists: list[Any] = [[1, "a", 1.5j], [None, (1, 2.5j)], [object()], [(1, ("a", (2, 1.5j))), 3]]
+    for records in lists:
+        for workers in (1, 2):
+            with pytest.raises(RoutingError):
+                Exchange(identity).parts(0, records, workers)
+    columns: list[Any] = [np.array([1.5j]), np.array([1, 1.5j, None], object)]
+    for array in columns:
+        for workers in (1, 2):
+            with pytest.raises(RoutingError):
+                Exchange(identity).parts(0, array, workers)
+    for workers in (1, 2):
+        with pytest.raises(RoutingError, match="column of type list.* cannot be a key"):
+            Exchange("k").parts(0, pa.record_batch({"k": [[1]]}), workers)
+
+
+def test_numpy_scalars_are_whole_numbers() -> None:
+    assert [route(np.int64(-3)), route(np.uint8(7)), route(True)] == [-3, 7, 1]
+
+
+numbers = st.lists(st.integers(0, 2**40), max_size=30).map(lambda values: np.array(values, np.int64))
+
+SHAPES: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]] = {
+    "a column": lambda keys: keys,
+    "short numbers": lambda keys: keys.astype(np.int16),
+    "columns": lambda keys: np.vstack((keys, keys + 1)).T,
+    "rows": lambda keys: np.ascontiguousarray(np.vstack((keys, keys + 1)).T),
+    "every other": lambda keys: np.repeat(keys, 2)[::2],
+    "backwards": lambda keys: keys[::-1],
+    "fields": lambda keys: np.array([(key, key / 2) for key in keys.tolist()], [("a", np.int64), ("b", np.float64)]),
+    "objects": lambda keys: np.array([*map(str, keys), None], object)[:-1],
+    "texts": lambda keys: keys.astype(str),
+    "cubes": lambda keys: np.repeat(keys, 4).reshape(-1, 2, 2),
+    "columns of columns": lambda keys: np.asfortranarray(np.repeat(keys, 4).reshape(-1, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(numbers, st.integers(2, 12), st.sampled_from([0, 9]))
+def test_every_row_goes_to_its_worker_in_order(shape: str, keys: npt.NDArray[np.int64], workers: int, few: int) -> None:
+    batch = SHAPES[shape](keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_arrays, "_FEW", few)
+        parts = partition_array(batch, lambda _: keys, workers)
+    assert [worker for worker, _ in parts] == sorted(set((keys % workers).tolist()))
+    for worker, part in parts:
+        np.testing.assert_array_equal(part, batch[keys % workers == worker])
+        assert part.dtype == batch.dtype
+
+
+def test_masks_stay() -> None:
+    batch = np.ma.array([1, 2, 3, 4], mask=[True, False, False, True])
+    parts = dict(partition_array(batch, lambda _: np.array([0, 1, 0, 1]), 2))
+    assert [part.tolist() for part in parts.values()] == [[None, 3], [2, None]]
+
+
+def test_what_goes_to_one_worker_is_not_copied() -> None:
+    for batch in (np.array([3, 1, 5]), np.zeros((2, 3)).T):
+        [(worker, part)] = partition_array(batch, lambda _: np.array([3, 1, 5]), 2)
+        assert (worker, part is batch) == (1, True)
+
+
+def test_columns_stay_columns() -> None:
+    """Parts of columns that lie one after the other lie so, too."""
+    batch: npt.NDArray[Any] = np.arange(8).reshape(2, 4).T
+    assert all(part.flags.f_contiguous for _, part in partition_array(batch, lambda array: array[:, 0], 2))

@@ -1,13 +1,21 @@
-"""Odd nestings: scopes without operators, sources and sinks inside, streams that go in and out, many dataflows at once."""
+"""Odd nestings: scopes without operators, sources and sinks inside, loops in loops, many dataflows at once."""
 
 from __future__ import annotations
 
+import gc
+import itertools
+import tracemalloc
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import timely
-from timely import Antichain, Product, ScopeBuilder, Step, Stream
+from benchmarks.memory import looping
+from timely import Antichain, LoopSummary, LoopTime, Product, ScopeBuilder, Step, Stream
+from timely.testing import simulate
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -113,3 +121,81 @@ def test_a_dataflow_that_never_completes_because_of_its_times_is_an_error_that_n
     rough = type("Rough", (Fine,), {"to_inner": classmethod(lambda cls, outer: cls(outer + 1 if outer else 0))})
     with pytest.raises(timely.StalledError, match="still dataflow 'df' that is not complete, .*check_refinement"):
         through(timely.Worker(), rough)
+
+
+Visits = Counter[tuple[LoopTime, int]]
+
+
+def along(stream: Stream[LoopTime, int], summary: LoopSummary) -> Stream[LoopTime, int]:
+    handle, moved = stream.scope.feedback(summary)
+    stream.connect_loop(handle)
+    return moved
+
+
+def loops(
+    stream: Stream[LoopTime, int], rounds: list[int], seen: list[tuple[LoopTime, int]], level: int = 1
+) -> Stream[LoopTime, int]:
+    """Have records go round ``rounds[level - 1]`` times in the loop at ``level``, and in those inside it in each of these."""
+    if level > len(rounds):
+        return stream.inspect_time(lambda time, x: seen.append((time, x))).exchange(lambda x: x + 1)
+    again, back = stream.scope.feedback(LoopSummary.feedback(level))
+    inside = along(stream, LoopSummary.ingress(level)).concat(back)
+    done = loops(inside, rounds, seen, level + 1)
+    over, more = done.branch_when(lambda time: time.counters[level - 1] + 1 < rounds[level - 1])
+    more.connect_loop(again)
+    return along(over, LoopSummary.egress(level))
+
+
+def program(rounds: list[int], records: int) -> Any:
+    def run(worker: timely.Worker) -> tuple[Visits, Visits]:
+        seen: list[tuple[LoopTime, int]] = []
+        with worker.dataflow(LoopTime) as scope:
+            mine = scope.to_stream(range(records) if worker.index == 0 else [])
+            out = loops(mine, rounds, seen).capture()
+        worker.run()
+        return Counter(seen), Counter((time, x) for time, batch in out.messages for x in batch)
+
+    return run
+
+
+def expected(rounds: list[int], records: int) -> tuple[Visits, Visits]:
+    every_round = itertools.product(*map(range, rounds))
+    visits = Counter((LoopTime(0, counters), x) for counters in every_round for x in range(records))
+    return visits, Counter((LoopTime(0), x) for x in range(records))
+
+
+def total(results: list[tuple[Visits, Visits]]) -> tuple[Visits, Visits]:
+    visits, out = zip(*results, strict=True)
+    return sum(visits, Counter()), sum(out, Counter())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [[], [4], [2, 3], [2, 1, 2, 2]])
+def test_every_round_of_every_loop_is_made_once(rounds: list[int], workers: int) -> None:
+    assert total(timely.execute(program(rounds, 3), workers=workers)) == expected(rounds, 3)
+
+
+@given(st.lists(st.integers(1, 3), max_size=3), st.integers(1, 3), st.integers(0, 10**6))
+def test_under_every_schedule(rounds: list[int], workers: int, seed: int) -> None:
+    assert total(simulate(program(rounds, 2), workers, seed).results) == expected(rounds, 2)
+
+
+FEW, MANY = 1_000, 4_000
+
+
+@pytest.mark.parametrize(("workers", "data", "most"), [(1, False, 4_000), (1, True, 4_000), (2, True, 40_000)])
+def test_what_is_allocated_does_not_grow_with_the_iterations(workers: int, data: bool, most: int) -> None:
+    """Anything that is kept for each of the iterations would be some hundred kilobytes."""
+    allocated: dict[int, int] = {}
+
+    def look(iteration: int) -> None:
+        if iteration in (FEW, MANY):
+            gc.collect()
+            allocated[iteration] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        timely.execute(looping(MANY, data, look), workers=workers)
+    finally:
+        tracemalloc.stop()
+    assert allocated[MANY] - allocated[FEW] < most

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from tests.graphs.oracles import Weighted, nearest
-from tests.graphs.running import answers, run, table_of
+from tests.graphs.running import Weighted, answers, nearest, run, table_of
 from timely.graphs import breadth_first_search, shortest_paths
 
 START = 7

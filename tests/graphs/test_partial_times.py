@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import timely
-from tests.graphs.oracles import corners, joined, nearest
+from tests.graphs.running import corners, joined, nearest
 from timely import Product, TimestampError
 from timely.graphs import breadth_first_search, connected_components, triangle_count
 from timely.testing import simulate

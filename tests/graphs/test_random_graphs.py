@@ -10,8 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.graphs.oracles import Weighted, corners, joined, nearest, ranked, strong, voted
-from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
+from tests.graphs.running import (
+    Weighted,
+    answers,
+    corners,
+    debian,
+    joined,
+    nearest,
+    ranked,
+    run,
+    so_far,
+    strong,
+    table_of,
+    vertices_of,
+    voted,
+)
 from timely.graphs import (
     breadth_first_search,
     connected_components,

@@ -1,4 +1,7 @@
-"""PageRank, against SciPy's matrices and NetworkX, on any number of workers."""
+"""PageRank, label propagation and triangle count, against SciPy, NetworkX and definitions, on any number of workers.
+
+White box: that the state of a complete epoch is dropped shows in no result, nor which version an edge came with.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import timely
-from tests.graphs.oracles import ranked
-from tests.graphs.running import run, table_of, vertices_of
-from timely.graphs import pagerank
+from tests.graphs.running import answers, corners, ranked, run, table_of, vertices_of
+from timely.graphs import label_propagation, pagerank, triangle_count
+from timely.graphs.labels import _Voting
+from timely.graphs.triangles import EdgeSet, packed
+from timely.memory import Spool
 
 
 def ranks_of(table: pa.Table) -> dict[Any, float]:
@@ -90,3 +97,49 @@ def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
 def test_parameters_that_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(timely.ConfigurationError, match=message):
         timely.example(lambda scope: pagerank(scope.empty(), **wrong))
+
+
+def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[_Voting[int]] = []
+    begin = _Voting.__init__
+
+    def noted(self: _Voting[int], rounds: int) -> None:
+        begin(self, rounds)
+        made.append(self)
+
+    monkeypatch.setattr(_Voting, "__init__", noted)
+    run([table_of([(1, 2), (2, 3)]), table_of([(7, 8)])], build=label_propagation, workers=2)
+    assert [voting._parts for voting in made] == [{}, {}]
+
+
+@pytest.mark.parametrize("rounds", [-1, 1.5, None])
+def test_rounds_of_labels_that_cannot_be(rounds: Any) -> None:
+    with pytest.raises(timely.ConfigurationError, match=f"rounds must be 0 or more, not {rounds}"):
+        timely.example(lambda scope: label_propagation(scope.empty(), rounds=rounds))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_triangles_with_a_hub(workers: int) -> None:
+    spokes = [(0, i) for i in range(1, 3001)]
+    rim = [(i, i + 1) for i in range(1, 3000)]
+    states = answers(run([table_of(spokes), table_of(rim)], build=triangle_count, workers=workers, rows=100))
+    assert states == [corners(spokes), corners(spokes + rim)]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12), max_size=6))
+def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, int]]]) -> None:
+    edges = EdgeSet()
+    versions: dict[tuple[int, int], int] = {}
+    for version, batch in enumerate(batches):
+        some = Spool()
+        some.append(np.array([(a << 32 | b, version) for a, b in batch], np.int64).reshape(-1, 2))
+        new = [edge for rows in edges.add(some) for edge in rows[:, 0].tolist()]
+        assert [(edge >> 32, edge & 0xFFFFFFFF) for edge in new] == sorted({*batch} - versions.keys())
+        versions.update({edge: version for edge in batch if edge not in versions})
+    every = [(a, b) for a in range(8) for b in range(8)]
+    rows = np.array(every)
+    assert edges.versions(packed(rows[:, 0], rows[:, 1])).tolist() == [versions.get(edge, -1) for edge in every]
+    wanted = np.array([5, 0, 7, 3])
+    which, targets, result = edges.find(wanted)
+    mine = sorted(zip(wanted[which].tolist(), targets.tolist(), result.tolist()))
+    assert mine == sorted((a, b, version) for (a, b), version in versions.items() if a in wanted.tolist())

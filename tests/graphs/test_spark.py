@@ -16,8 +16,7 @@ from pyspark.sql.types import DoubleType, LongType
 
 from benchmarks import spark as benchmark
 from benchmarks import spark_loops
-from tests.graphs.oracles import corners, joined, nearest, ranked, voted
-from tests.graphs.running import answers, expected, table_of
+from tests.graphs.running import answers, corners, expected, joined, nearest, ranked, table_of, voted
 from tests.spark.runs import SINCE_4, arrow_of
 from timely import ConfigurationError, SchemaError
 from timely.graphs import PregelVertex

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.worker.test_open_files import room_for
+from tests.worker.test_spawn import room_for
 from timely import CapabilityError, ConfigurationError, ContainerError, OperatorError, Product, Worker
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])

@@ -1,4 +1,5 @@
-"""Many partially ordered times in one place: the heap alone, and as the engine uses it, against brute force."""
+"""The order of what waits: many partially ordered times in a heap, alone and in the engine, and activations, against brute
+force."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.progress.times import one_input
 from timely.order import Product
-from timely.progress import MinimalHeap, Target
+from timely.progress import ActivationQueue, MinimalHeap, Target
 from timely.testing import minimal
 
 TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
@@ -125,3 +126,46 @@ def test_what_stood_under_a_time_that_goes_is_not_lost_for_being_incomparable(si
     assert heap.minimum(counts) == (first,)
     del counts[first]
     assert set(heap.minimum(counts)) == set(beyond)
+
+
+SIZE = 6
+Actions = list[tuple[str, int]]
+numbers = st.integers(0, SIZE - 1)
+actions = st.lists(st.tuples(st.sampled_from(["add", "remove"]), numbers), max_size=4)
+
+
+def queue_of(size: int) -> ActivationQueue:
+    queue = ActivationQueue()
+    assert [queue.grow() for _ in range(size)] == list(range(size))
+    return queue
+
+
+@given(st.lists(st.tuples(actions, st.lists(actions, max_size=SIZE)), max_size=5))
+@example([([("add", 1), ("add", 5), ("add", 3), ("remove", 1)], [])])  # the first of a heap goes
+def test_a_pass_takes_what_waits_in_order_each_once(passes: list[tuple[Actions, list[Actions]]]) -> None:
+    """``before`` is done before a pass, ``within[i]`` after the i-th number of the pass was taken."""
+    queue, waiting = queue_of(SIZE), set[int]()
+
+    def do(what: Actions) -> None:
+        for action, number in what:
+            if action == "add":
+                queue.add(number)
+                waiting.add(number)
+            else:
+                queue.remove(number)
+                waiting.discard(number)
+        assert queue.waits == [number in waiting for number in range(SIZE)]
+
+    for before, within in passes:
+        do(before)
+        at = -1
+        for what in [*within, *[[]] * SIZE]:
+            still = sorted(number for number in waiting if number > at)
+            assert bool(queue.ready) == bool(still)
+            if still:
+                at = queue.take()
+                assert at == still[0]
+                waiting.remove(at)
+                do(what)
+        assert queue.end_pass() == bool(waiting)
+        assert sorted(queue.ready) == sorted(waiting)

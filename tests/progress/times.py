@@ -1,5 +1,5 @@
-"""Timestamp types of one's own, through the protocols alone, for tests: a totally and a partially ordered one; and a
-graph of one input."""
+"""Timestamp types of one's own, through the protocols alone, for tests: total, partial, and mute ones; and a graph of one
+input."""
 
 from __future__ import annotations
 
@@ -142,3 +142,15 @@ def one_input(time: Any) -> Tracker[Any]:
     graph: GraphBuilder[Any] = GraphBuilder(time)
     graph.add_node(0, 1, 0, [()])
     return graph.build()
+
+
+SAID = "a Mute, which raises RuntimeError when printed"
+
+
+class Mute(Moment):
+    """A time that cannot say what it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise RuntimeError("mute")

@@ -12,7 +12,7 @@ import pytest
 import timely
 from tests.recovery.programs import Stopped, expected, program
 from tests.recovery.stores import NO_SPACE, HookedStore, fails_at
-from tests.recovery.test_recovery import EPOCHS, run
+from tests.recovery.test_store import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore
 

@@ -13,7 +13,7 @@ import timely
 from tests.recovery.programs import expected
 from tests.recovery.races import commit, trail
 from tests.recovery.stores import CLAIM, FENCE, MANIFEST, NO_SPACE, PARTIAL, STATE, HookedStore, at, fails_at
-from tests.recovery.test_recovery import EPOCHS, run
+from tests.recovery.test_store import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import Recovery
 

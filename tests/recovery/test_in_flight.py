@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.recovery.cutting import EPOCHS, Build, Phase, Sends, feed, run, sends
-from tests.recovery.test_operators_graphs import BUILDS, _batches, edges
-from tests.recovery.test_operators_state import UNARY
+from tests.recovery.test_operators_state import BUILDS, UNARY, _batches, edges
 from tests.support.memory_registry import pause
 from timely import differential as dd
 from timely.errors import CheckpointError, StateError

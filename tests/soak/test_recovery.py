@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.test_kills import check_kills
+from tests.recovery.test_races import check_kills
 
 pytestmark = pytest.mark.soak
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,22 +1,37 @@
-"""``execute(start_method="spawn")``: as with forked processes, but that the program must be importable."""
+"""Processes of a run: spawned ones, those that an operator forks, the files that they may open, and the memory that they keep.
+
+What checkpoints do without files stands with their other damage (``tests/recovery/test_damage.py``).
+
+White box: that files run out at the very connection to a peer, and allocators without settings, are played.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import os
+import platform
+import resource
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import timely
 from tests.worker.processes import python
 from tests.worker.test_orphans import followed, has_ended
-from timely import ConfigurationError, OperatorError, WorkerError
+from timely import CaptureError, ConfigurationError, FileSink, FileSource, OperatorError, PeerLostError, WorkerError
+from timely.memory.limits import keep_freed_memory
+from timely.worker import mesh
+from timely.worker.credentials import make_identity
 
 
 def spawn(program: Callable[[timely.Worker], Any], **arguments: Any) -> list[Any]:
@@ -150,3 +165,156 @@ def test_a_script_without_the_main_guard_is_an_error(tmp_path: Path) -> None:
 def test_a_program_that_a_process_cannot_import() -> None:
     _, _, error = run("-c", SCRIPT.format(guard="if True:"))
     assert "ConfigurationError: the program cannot be read in a spawned process" in error
+
+
+ROWS = 200_000
+"""More than a connection takes at once."""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_copy_that_goes_on_as_the_worker_sends_nothing(workers: int) -> None:
+    """The original has sent its array, and nobody has read it, when the copy sends another one in its place."""
+    sent, gone = os.pipe(), os.pipe()  # wake the copy, and who is to read
+    copies: list[int] = []
+
+    def twice(capability: Any, info: timely.OperatorInfo) -> Callable[..., None]:
+        def logic(input: Any, output: Any) -> None:
+            for cap, batch in input:
+                for record in batch:
+                    copies.append(os.fork())
+                    if copies == [0]:
+                        os.read(sent[0], 1)
+                    output.session(cap).give_batch(np.full(ROWS, record + (copies == [0])))
+
+        return logic
+
+    def program(worker: timely.Worker) -> list[tuple[int, int]]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            arrays = stream.unary(timely.Pipeline, "twice", twice).exchange(lambda array: 0 * array)
+            captured = arrays.map_batch(lambda array: [(int(array.min()), int(array.max()))]).capture()
+        if worker.index == worker.peers - 1:
+            handle.send(7)
+            worker.step()
+            os.write(sent[1], b"!")
+            os.waitpid(copies[0], 0)
+            os.write(gone[1], b"!")
+        elif worker.index == 0:
+            os.read(gone[0], 1)
+        handle.close()
+        worker.run()
+        return [pair for _, pairs in captured.messages for pair in pairs]
+
+    try:
+        assert timely.execute(program, workers=workers, processes=2)[0] == [(7, 7)]
+    finally:
+        for end in (*sent, *gone):
+            os.close(end)
+
+
+def open_files() -> list[int]:
+    """Return the descriptors of this process."""
+    with os.scandir("/proc/self/fd") as entries:
+        collected = [int(entry.name) for entry in entries]
+    return [file for file in collected if Path(f"/proc/self/fd/{file}").exists()]  # one was that of the directory
+
+
+@contextlib.contextmanager
+def room_for(files: int) -> Iterator[None]:
+    """Let this process open so many more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = max(open_files())
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < last:  # what was closed before leaves room in between
+        held.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + files, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for file in held:
+            os.close(file)
+
+
+def program(worker: timely.Worker) -> list[int]:
+    """Send something to the next worker."""
+    with worker.dataflow() as scope:
+        seen = scope.to_stream([worker.index + 1]).exchange(lambda x: x).capture()
+    worker.run()
+    return [x for _, batch in seen.extract() for x in batch]
+
+
+@pytest.mark.parametrize(("workers", "processes", "needed"), [(1, 2, 18), (1, 4, 40), (2, 2, 24)])
+def test_workers_that_take_more_files_than_may_be_open(workers: int, processes: int, needed: int) -> None:
+    right = timely.execute(program, workers=workers, processes=processes)
+    asked = f"^workers={workers}, processes={processes} takes {needed} open files"
+    for room in {0, 1, needed // 3, needed // 2, needed - 3, needed - 1}:
+        message = rf"{asked} beside those .*: .*Too many open files; raise how many .* \(ulimit -n\), or take fewer workers$"
+        before = open_files()
+        with room_for(room), pytest.raises(ConfigurationError, match=message) as failure:
+            timely.execute(program, workers=workers, processes=processes)
+        assert isinstance(failure.value.__cause__, OSError)
+        del failure  # with the frames that have the processes
+        gc.collect()
+        assert len(open_files()) <= len(before) + 2  # Python leaves a pipe open where there is no room for the second
+    with room_for(needed):
+        assert timely.execute(program, workers=workers, processes=processes) == right
+
+
+def test_a_connection_that_a_worker_has_no_file_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "create_connection", none)
+    with mesh.open_listener("127.0.0.1") as listener:
+        addresses = {0: ("127.0.0.1", 1), 1: listener.getsockname()}
+        with pytest.raises(PeerLostError, match=r"could not connect to worker 0 .* open files; raise how many .* fewer workers$"):
+            mesh.connect_mesh(1, listener, addresses, make_identity("worker"), timeout=600)
+
+
+def test_a_recording_that_there_is_no_file_for(tmp_path: Path) -> None:
+    advice = r"Too many open files: .*; raise how many a process may have open \(ulimit -n\)"
+    with room_for(0), pytest.raises(CaptureError, match=f"cannot be written: .*{advice}"):
+        FileSink[int](tmp_path / "none")
+    sink = FileSink[int](tmp_path / "one")
+    sink.close()
+    with room_for(0), pytest.raises(CaptureError, match=f"cannot be read: .*{advice}"):
+        FileSource[int](tmp_path / "one")
+
+
+SIZE = 1 << 23
+PAGE = 4096
+
+
+def faults(rounds: int) -> int:
+    """Return how many pages the system had to give while memory of ``SIZE`` bytes was taken and freed so often."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        bytearray(SIZE)
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library has these settings")
+def test_processes_of_a_run_use_freed_memory_again() -> None:
+    def program(worker: timely.Worker) -> int:
+        faults(2)
+        return faults(20)
+
+    for result in timely.execute(program, processes=2):
+        assert result < 5 * SIZE // PAGE
+
+
+def test_where_python_cannot_ask_the_library_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # so that it cannot be imported
+    assert keep_freed_memory() is False
+
+
+def test_what_it_needs_is_loaded_before_the_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ctypes", raising=False)
+    timely.execute(lambda worker: None, processes=2)
+    assert "ctypes" in sys.modules
+
+
+def test_where_the_library_has_no_such_settings_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", types.SimpleNamespace(CDLL=lambda name: object()))
+    assert keep_freed_memory() is False

@@ -1,6 +1,7 @@
 """A run shows how far it is on a terminal, and says in the log when it is stuck; it costs nothing where neither is wanted.
 
-White box: how soon a line is shown is set, and that a run that nobody watches starts no thread and has no tracer is looked up.
+White box: how soon a line is shown is set, and so is which process asks which; that a run that nobody watches starts no thread
+and has no tracer is looked up.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import pytest
 
 import timely
 from tests.support.terminal import Terminal
+from timely import Worker
 from timely.errors import ConfigurationError
 from timely.execution import run_monitor
 from timely.execution.local_run import execute_watched
 from timely.inspect.capability_holders import MOVEMENT
 from timely.monitor.input_counts import InputCounts, records_sent
-from timely.monitor.local_workers import local_workers_of
+from timely.monitor.local_workers import ControlChannel, LocalWorkers, control_channels, local_workers_of
 from timely.monitor.terminal import StatusLine
 from timely.monitor.watch_settings import WatchSettings
 from timely.worker.internals import tracers
@@ -343,3 +345,58 @@ def test_the_line_of_a_process_that_is_killed_is_emptied(terminal: Terminal) -> 
     with shown_on(terminal), pytest.raises(timely.WorkerError, match="exit code -9"):
         timely.execute(program, processes=2)
     assert terminal.shown().endswith("\r\x1b[K")
+
+
+def answer(members: Any, query: str) -> Any:
+    if query == "raise":
+        raise LookupError("nothing is known of that")
+    return (lambda: None) if query == "send" else (len(members), query)  # a function cannot be pickled
+
+
+@pytest.fixture
+def processes() -> Iterator[list[LocalWorkers]]:
+    """The local workers of three processes."""
+    made = control_channels(3)
+    copies: list[list[ControlChannel]] = [[(one.dup(), other.dup()) for one, other in made] for _ in made]
+    yield [LocalWorkers(copy, place, 2, answer) for place, copy in enumerate(copies)]
+    for channel in made:
+        for end in channel:
+            end.close()
+
+
+def test_all_other_processes_answer(processes: list[LocalWorkers]) -> None:
+    one, two, three = processes
+    with one, two, three:
+        two.add(Worker())
+        assert one.ask("how many", 60) == {1: (1, "how many"), 2: (0, "how many")}
+        assert [list(one.workers_at(place)) for place in range(3)] == [[0, 1], [2, 3], [4, 5]]
+        assert one.reaches == 6
+    assert not [thread for thread in threading.enumerate() if thread.name == "timely listener"]
+
+
+def test_a_missing_answer_has_a_reason(processes: list[LocalWorkers]) -> None:
+    one, two, three = processes
+    with one, two:
+        assert one.ask("raise", 0.1)[1] == "cannot say: nothing is known of that"
+        assert one.ask("send", 0.1)[1].startswith("cannot say: ")
+        assert one.ask("raise", 0.1)[2] == "does not answer within 0.1 s"
+    with three:
+        pass  # and is gone
+
+
+def test_one_who_is_called_too_often_is_not_waited_for(processes: list[LocalWorkers]) -> None:
+    one, two, three = processes
+    with one, three:
+        for _ in range(1000):
+            assert one.ask("?", 0.0)[1] == "does not answer within 0 s"
+    with two:
+        pass
+
+
+def test_a_worker_made_by_hand_is_in_no_local_workers() -> None:
+    worker = Worker()
+    with LocalWorkers() as local:
+        assert local_workers_of(worker) is None
+        local.add(worker)
+        assert local_workers_of(worker) is local
+    assert local_workers_of(worker) is None
