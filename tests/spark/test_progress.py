@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import timely
+from tests.support.terminal import Terminal
 from timely import spark as ts
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.terminal import StatusLine
@@ -187,32 +187,20 @@ def test_what_an_attempt_that_failed_did_does_not_count() -> None:
 
 
 @pytest.fixture
-def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
-    """A terminal to write to, and what has been written."""
-    master, slave = pty.openpty()
-    with os.fdopen(slave, "w") as writable:
-
-        def written() -> str:
-            writable.flush()
-            os.write(slave, b"\x05")  # behind what has been written: when it comes, all of that has
-            result = b""
-            while not result.endswith(b"\x05"):
-                result += os.read(master, 10_000)
-            return result[:-1].decode()
-
-        yield writable, written
-    os.close(master)
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
 
 
-def test_the_line_of_a_terminal_renews_itself(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    writable, written = terminal
+def test_the_line_of_a_terminal_renews_itself(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((20, 24)))
-    line = StatusLine(writable)
+    line = StatusLine(terminal.stream)
     line.clear()
     line.write("a" * 100)
     line.write("short")
     line.clear()
-    assert written() == f"\r\x1b[K{'a' * 19}\r\x1b[Kshort\r\x1b[K"
+    assert terminal.shown() == f"\r\x1b[K{'a' * 19}\r\x1b[Kshort\r\x1b[K"
 
 
 def test_what_is_no_terminal_takes_nothing_away() -> None:
@@ -221,19 +209,19 @@ def test_what_is_no_terminal_takes_nothing_away() -> None:
     line.clear()
 
 
-def test_a_run_is_shown_until_it_ends_or_fails(terminal: Any, clock: list[float]) -> None:
-    writable, written = terminal
+def test_a_run_is_shown_until_it_ends_or_fails(terminal: Terminal, clock: list[float]) -> None:
     run: Any = Run(1)
-    Monitor(run, "ranks", StatusLine(writable))
+    Monitor(run, "ranks", StatusLine(terminal.stream))
     for _ in range(2):  # at once, which is one line
         run.send(REPORTED)
-    assert written().count("timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB") == 1
+    before = terminal.shown()
+    assert before.count("timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB") == 1
     run.send(attrs.evolve(REPORTED, epoch=None, final=True))
-    assert written() == "\r\x1b[K"
+    assert terminal.shown() == before + "\r\x1b[K"
     clock[0] += 1
     run.send(attrs.evolve(REPORTED, attempt=8))
     run.listeners[Failed](0, 8, Failed(2, {}))
-    assert written().endswith("\r\x1b[K")
+    assert terminal.shown().endswith("\r\x1b[K")
 
 
 # -- in Spark ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_all_tasks_of_an_attempt_give_its_least_number(monkeypatch: pytest.Monke
         for partition, number in enumerate(numbers)
     ]
     assert list(map(versions.attempt_of, tasks)) == [7, 7, 7]
+
+
+def test_a_task_that_never_comes_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "START_WITHIN", 0.01)
+    test_ends = threading.Event()
+    task: Any = SimpleNamespace(partitionId=lambda: 1, allGather=lambda text: test_ends.wait(600))
+    with pytest.raises(SparkError, match="worker 1 waited in vain for the others of its attempt"):
+        versions.gathered(task)
+    test_ends.set()
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["as installed", "as Spark 4.0"])

@@ -34,8 +34,8 @@ from timely.spark.plan import ColumnOf, InputPlan, Partitioning, check_build, ch
 from timely.spark.rendezvous import RunEntry
 from timely.spark.rendezvous import rendezvous as driver_rendezvous
 from timely.spark.reporting import Metrics, Monitor, ReportPage, RunProgress, check_page, listen_for_page, monitor, name_of
-from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
-from timely.spark.session import addresses, check_workers, context_of, this_python
+from timely.spark.resume import Checkpoints, interval, place
+from timely.spark.session import addresses, check_workers, context_of, tasks_python
 from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.stage_messages import Failed, Silent, check_patience, revive
@@ -51,35 +51,6 @@ _HOPELESS = (ConfigurationError, GraphError, SchemaError)
 _log = logging.getLogger(__name__)
 
 
-class DriverReports:
-    """What a run's workers report to the driver while it goes on."""
-
-    def __init__(self, run: RunEntry, monitor: Monitor) -> None:
-        self._run = run
-        self._monitor = monitor
-        self._attempts = ResumedEpochs(run)
-
-    @property
-    def failure(self) -> TimelyError | None:
-        """The error of the worker that failed last."""
-        return self._run.failure
-
-    @property
-    def progress(self) -> RunProgress | None:
-        """How far the current or last run is."""
-        return self._monitor.progress
-
-    @property
-    def metrics(self) -> Metrics:
-        """What each worker did."""
-        return self._monitor.metrics
-
-    @property
-    def resumed(self) -> list[int]:
-        """The epochs from which attempts resumed."""
-        return self._attempts.resumed
-
-
 class Result(Mapping[str, DataFrame]):
     """The outputs of a run by name: lazy DataFrames.
 
@@ -87,9 +58,7 @@ class Result(Mapping[str, DataFrame]):
     action puts the rows of all into Spark's cache, so that one run serves them all; :meth:`unpersist` frees it.
     """
 
-    def __init__(
-        self, frames: Mapping[str, DataFrame], cached: DataFrame | None, reports: DriverReports | ObservedReports
-    ) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], cached: DataFrame | None, reports: Monitor | ObservedReports) -> None:
         self._frames = dict(frames)
         self._cached = cached
         self._reports = reports
@@ -253,15 +222,12 @@ def run(
     task = Task(*shipped, look=None if live is None else live.look, memory=memory)
     packed = _barrier_stage(session, plan.frame(session, workers), task, name, _packed_type(schemas))
     entry.wanted = has_plan(packed)
-    return _unpacked(packed, schemas, workers, DriverReports(entry, monitor(session, entry, name)))
+    return _unpacked(packed, schemas, workers, monitor(session, entry, name))
 
 
 def _barrier_stage(session: SparkSession, rows: DataFrame, task: Task, name: str, schema: StructType) -> DataFrame:
-    function = carried(task.run, f"timely {name}")
-    if is_connect(session):  # whose server chooses the Python of the tasks
-        return rows.mapInArrow(function, schema, barrier=True)
-    with this_python(context_of(session)):
-        return rows.mapInArrow(function, schema, barrier=True)
+    with tasks_python(session):
+        return rows.mapInArrow(carried(task.run, f"timely {name}"), schema, barrier=True)
 
 
 def _rows_of_a_batch(session: SparkSession) -> int:
@@ -306,9 +272,7 @@ def _by_number(schema: StructType) -> StructType:
     return StructType([StructField(column_name(at), field.dataType, field.nullable) for at, field in enumerate(schema)])
 
 
-def _unpacked(
-    packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: DriverReports | ObservedReports
-) -> Result:
+def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], workers: int, reports: Monitor | ObservedReports) -> Result:
     """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
     F = functions_of(packed.sparkSession)
     shuffled = stay_in_partitions(packed, workers, F)

@@ -36,6 +36,7 @@ from timely.spark.packing import REPORT, REPORTED, TAG
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics, summarize
 from timely.spark.stage_messages import SILENCE, Granted, Invitation, Resumed, Returning, describe, revive
+from timely.spark.versions import gathered
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 RendezvousMode = Literal["driver", "all_gather"]
@@ -110,7 +111,7 @@ class GatheredRendezvous:
             with self._serving(context) as attempt:
                 yield attempt
         else:
-            texts = context.allGather()
+            texts = gathered(context)
             _check(texts)
             yield _Attendance(_read(texts[0]))
 
@@ -122,10 +123,10 @@ class GatheredRendezvous:
                 stack.callback(server.close)
                 entry = server.open_run(self.workers, patience=self.patience, largest=self.largest)
             except Exception as error:
-                _check(context.allGather(json.dumps({"error": describe(error, 0)})))
+                _check(gathered(context, json.dumps({"error": describe(error, 0)})))
                 raise
             hosting = _Hosting(attrs.evolve(server.invitation(entry), by_worker=True), entry)
-            _check(context.allGather(_written(hosting.invitation)))
+            _check(gathered(context, _written(hosting.invitation)))
             stack.callback(hosting.await_others, _LEAVE_WITHIN)
             yield hosting
 

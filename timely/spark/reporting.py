@@ -20,14 +20,14 @@ import attrs
 from pyspark.sql import SparkSession
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, TimelyError
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.memory import record_memory, resident_memory
 from timely.monitor.terminal import StatusLine, count
 from timely.spark.logs import log_on_driver
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
-from timely.spark.stage_messages import Failed, LiveReport, LogLine, Message, Sender
+from timely.spark.stage_messages import Failed, LiveReport, LogLine, Message, Resumed, Sender
 from timely.worker import Worker
 
 if TYPE_CHECKING:  # not in the client of Spark Connect alone
@@ -275,12 +275,14 @@ _REFRESH = 0.5
 class Monitor:
     """What the driver knows of the workers of one run, and where it shows it.
 
-    ``name`` is the name of the dataflow, ``line`` the line of the terminal, if there is one.
+    ``name`` is the name of the dataflow, ``line`` the line of the terminal, if there is one. ``metrics`` and the epochs that
+    attempts ``resumed`` from are as in a run's ``Result``.
     """
 
     def __init__(self, run: RunEntry, name: str, line: StatusLine | None = None) -> None:
         self.name = name
         self.metrics = Metrics()
+        self.resumed: list[int] = []
         self._run = run
         self._line = line
         self._attempt = -1
@@ -289,6 +291,12 @@ class Monitor:
         run.listen(WorkerMetrics, self._receive)
         run.listen(Failed, self._clear)
         run.listen(LogLine, log_on_driver)
+        run.listen(Resumed, self._note_resumed)
+
+    @property
+    def failure(self) -> TimelyError | None:
+        """The error of the worker that failed last."""
+        return self._run.failure
 
     @property
     def progress(self) -> RunProgress | None:
@@ -312,6 +320,10 @@ class Monitor:
         elif time.monotonic() - self._shown >= _REFRESH:
             self._shown = time.monotonic()
             self._line.write(f"timely {self.name}: {progress}")
+
+    def _note_resumed(self, worker: int, generation: int, message: Resumed) -> None:
+        if message.epoch is not None:
+            self.resumed.append(message.epoch)
 
     def _clear(self, worker: int, generation: int, message: Failed) -> None:
         if self._line is not None:

@@ -37,7 +37,6 @@ from timely.recovery.store import PARTIAL, is_uri
 from timely.spark.ingest_pace import Ingest
 from timely.spark.packing import EPOCH, InputTable, unpack
 from timely.spark.registration import Registration
-from timely.spark.rendezvous import RunEntry
 from timely.spark.reporting import TaskMeter
 from timely.spark.stage_messages import Resumed
 from timely.worker import Worker
@@ -223,18 +222,6 @@ def interval(every: object) -> tuple[float, bool]:
     raise ConfigurationError(
         f"checkpoint_every must be a number of epochs of 1 or more, or a datetime.timedelta of more than nothing, not {every!r}"
     )
-
-
-class ResumedEpochs:
-    """The epochs from which attempts of a run resumed."""
-
-    def __init__(self, run: RunEntry) -> None:
-        self.resumed: list[int] = []
-        run.listen(Resumed, self._receive)
-
-    def _receive(self, worker: int, generation: int, message: Resumed) -> None:
-        if message.epoch is not None:
-            self.resumed.append(message.epoch)
 
 
 # -- when ----------------------------------------------------------------------------------------------------------------

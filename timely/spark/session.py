@@ -158,3 +158,8 @@ def this_python(context: SparkContext) -> Iterator[None]:
             yield
         finally:
             context.pythonExec = before
+
+
+def tasks_python(session: SparkSession) -> contextlib.AbstractContextManager[None]:
+    """Do as :func:`this_python` inside the block; a server of Spark Connect chooses its own."""
+    return contextlib.nullcontext() if is_connect(session) else this_python(context_of(session))

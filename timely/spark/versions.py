@@ -6,7 +6,9 @@ Invariant: importing it with a PySpark that the library does not run on raises :
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, SparkError
 
 _COLUMN: Final = "timely partition"
 
@@ -70,7 +72,34 @@ def attempt_of(task: BarrierTaskContext) -> int:
     """
     if NUMBERED_BY_PARTITION:
         return task.taskAttemptId() - task.partitionId()
-    return min(map(int, task.allGather(str(task.taskAttemptId()))))  # takes about a second
+    return min(map(int, gathered(task, str(task.taskAttemptId()))))  # takes about a second
+
+
+START_WITHIN = 120.0
+"""Seconds that the tasks of an attempt have to meet."""
+
+
+def gathered(task: BarrierTaskContext, text: str = "") -> list[str]:
+    """Return the texts of all tasks of an attempt, by partition. ``SparkError`` where one has not come in time.
+
+    Spark leaves the others running where a task fails to fetch its rows: they would keep their slots from the next attempt.
+    """
+    texts: Future[list[str]] = Future()
+
+    def gather() -> None:
+        try:
+            texts.set_result(task.allGather(text))
+        except Exception as error:
+            texts.set_exception(error)
+
+    threading.Thread(target=gather, name="timely-gather", daemon=True).start()
+    try:
+        return texts.result(START_WITHIN)
+    except TimeoutError:
+        raise SparkError(
+            f"worker {task.partitionId()} waited in vain for the others of its attempt: one has failed, or has not started, as"
+            " the executors' logs must say"
+        ) from None
 
 
 def arrow_type(kind: DataType) -> Any:

@@ -16,10 +16,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from timely.errors import CheckpointError
+from timely.spark.session import tasks_python
 from timely.spark.shipping import carried
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import File
-from timely.spark.streaming.jobs import tasks_python
 from timely.spark.versions import batches_from_java
 
 _WRITTEN = "file string, rows long"

@@ -79,11 +79,6 @@ class StreamJobs:
                 context_of(self.session).cancelJobGroup(self._group)
 
 
-def tasks_python(session: SparkSession) -> contextlib.AbstractContextManager[None]:
-    """Run the functions that are handed to Spark inside the block with this interpreter; a server chooses its own."""
-    return contextlib.nullcontext() if is_connect(session) else this_python(context_of(session))
-
-
 def in_a_task(session: SparkSession, function: Callable[[], str]) -> str:
     """Return what a function returns in a task: the program of Spark Connect itself may not reach the checkpoint directory."""
 
