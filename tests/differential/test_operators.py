@@ -1,4 +1,4 @@
-"""Every operator against a function of dicts: random updates, partially ordered times, any order of arrival."""
+"""Every operator against a function of dicts, and random programs with loops: random updates, times and orders of arrival."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.differential import oracles
 from tests.differential.oracles import reduced
 from tests.differential.test_graphs import hops
+from tests.support.collection_programs import CollectionProgram as P
+from tests.support.collection_programs import programs
 from timely import Product
 from timely import differential as dd
-from timely.testing.differential import check_changes, check_operator, run
+from timely.testing.differential import Case, cases, check_changes, check_operator, few_times, run
 
 PAIR: Any = Product[int, int]
 DEEP: Any = Product[Product[int, int], int]
@@ -180,3 +183,33 @@ def test_a_loop(time: Any) -> None:
         records=pairs,
         examples=40,
     )
+
+
+def check(program: P, case: Case, time: Any) -> None:
+    check_changes(case.run(program.build, time), case.inputs, lambda *held: program.evaluate(held), time)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(programs(), cases(2, few_times(int), size=6))
+def test_programs_at_epochs(program: P, case: Case) -> None:
+    check(program, case, int)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(programs(), cases(2, few_times(PAIR), size=5))
+def test_programs_at_partially_ordered_times(program: P, case: Case) -> None:
+    check(program, case, PAIR)
+
+
+VARIABLE = P("variable")
+INPUT, OTHER = P("input"), P("input", (), 1)
+
+
+@pytest.mark.parametrize("group", range(7))
+@settings(max_examples=5)
+@given(cases(2, few_times(int), size=4))
+def test_groups_three_loops_deep(group: int, case: Case) -> None:
+    innermost = P("group", (P("join", (VARIABLE, P("variable", (), 2)), 1),), group)
+    middle = P("rounds", (P("map", (VARIABLE,), 1), P("concat", (innermost, OTHER))), 1)
+    deepest = P("rounds", (VARIABLE, P("concat", (middle, P("negate", (INPUT,))))), 1)
+    check(P("rounds", (INPUT, deepest), 1), case, int)

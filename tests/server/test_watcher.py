@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -420,3 +421,36 @@ def test_rows_that_clients_wrote_stay(tmp_path: Path) -> None:
     assert watched.look() == 2 and watched.rows() == {(2,): 1, (3,): 1, (9,): 1}
     write(path, "n", "2", "3")  # takes away what a client has taken away
     assert watched.look() == 2 and "(1,) would be there -1 times" in watched.problems[0]
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GIVEN = re.compile(r"`(\w+\.(?:csv|sql))`:\n\n```(?:csv|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "view", "before", "after"),
+    [
+        ("csv_to_view.md", "1,ada,", "visits", [("ada", 3), ("bob", 2)], [("ada", 1), ("ada", 1), ("bob", 2)]),
+        ("serve.md", "news,", "reached", [("home",), ("news",), ("sports",)], [("home",), ("news",)]),
+        ("serve.md", "games,", "lost", [("chess",)], []),
+    ],
+)
+def test_a_script_follows_its_file(
+    page: str, line: str, view: str, before: list[tuple[str, ...]], after: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    files = dict(GIVEN.findall((DOCS / page).read_text(encoding="utf-8")))
+    (script,) = (text for name, text in files.items() if name.endswith(".sql"))
+    (name,) = (name for name in files if name.endswith(".csv"))
+    path = tmp_path / name
+    path.write_text(files[name])
+    views = Views()
+    watcher = InputWatcher(views, [WatchedInput(path.stem, path)])
+    views.run_script(script)
+
+    def held() -> list[tuple[str, ...]]:
+        return sorted(row if len(row) == 1 else (row[0], row[-1]) for row, _ in views.read(view).rows)
+
+    assert held() == before
+    path.write_text("".join(each for each in files[name].splitlines(keepends=True) if not each.startswith(line)))
+    assert [watcher.poll(), watcher.poll()] == [False, True] and watcher.problems == []
+    assert held() == after

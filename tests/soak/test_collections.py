@@ -21,13 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.differential import (
-    test_adding_up,
     test_groups,
     test_joins,
     test_linear,
     test_loops,
     test_operators,
-    test_random_programs,
 )
 from tests.differential.conftest import EVERY, RESUMED, name_of, running
 from tests.support.collection_programs import CollectionProgram, programs
@@ -51,7 +49,7 @@ def ids_of(module: ModuleType) -> Iterator[Callable[..., None]]:
 def test_every_id_under_every_condition(condition: dict[str, Any], tmp_path: Path) -> None:
     modules = [test_joins, test_groups, test_loops]
     if "one_by_one" in condition:
-        modules += [test_adding_up, test_linear]
+        modules += [test_linear]
     for module in modules:
         for test in ids_of(module):
             test(running(condition, tmp_path / test.__name__))
@@ -63,12 +61,12 @@ LARGER_PAIRS = cases(2, few_times(PAIR), size=16, containers=["columns", "mixed"
 
 @given(programs(size=4), LARGER)
 def test_random_programs_on_columns(program: CollectionProgram, case: Case) -> None:
-    test_random_programs.check(program, case, int)
+    test_operators.check(program, case, int)
 
 
 @given(programs(size=4), LARGER_PAIRS)
 def test_random_programs_on_columns_at_pairs(program: CollectionProgram, case: Case) -> None:
-    test_random_programs.check(program, case, PAIR)
+    test_operators.check(program, case, PAIR)
 
 
 @given(st.data(), st.sampled_from([int, PAIR]))
