@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -167,53 +166,3 @@ def test_loop_1_an_import_that_is_read_in_a_loop(build: Callable[..., Any], labe
             expected = {(node, node % 150): 1 for node in nodes if node % 150 < labelled}
             expected |= {(node, node): 1 for node in range(len(nodes), labelled)}
             assert smallest.at(epoch) == expected
-
-
-def test_all_of_a_large_trace_and_one_key() -> None:
-    """An import of everything takes about the memory that the first dataflow did, and a query of one key next to none.
-
-    Whoever looks at all updates has arrays as long as they are.
-    """
-    chance = np.random.default_rng(1)
-    edges = chance.integers(0, 20_000, (2, 200_000))
-
-    def memory(program: Callable[[], None]) -> int:
-        tracemalloc.start()
-        try:
-            program()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            session, pairs = dd.new_collection(scope)
-            arranged = pairs.arrange_by_key()
-            probe = arranged.as_collection().count_by_key().probe()
-
-        def load() -> None:
-            session.insert_columns(*edges)
-            session.advance_to(1)
-            worker.step_while(lambda: probe.less_than(1))
-
-        def query(keys: range) -> None:
-            with worker.dataflow(int) as scope:
-                asked, wanted = dd.new_collection(scope)
-                imported = arranged.trace.import_into(scope)
-                if len(keys) > 1:
-                    done = imported.as_collection().count_by_key().semijoin(wanted).probe()
-                else:
-                    done = imported.semijoin(wanted).probe()
-            asked.insert_columns(keys)
-            asked.close()
-            worker.step_while(lambda: done.less_than(1))
-            imported.close()
-            worker.step()
-
-        first = memory(load)
-        query(range(20_000))
-        assert memory(lambda: query(range(20_000))) < 3 * first
-        query(range(1))  # compacts what the one before held
-        assert memory(lambda: query(range(1))) < 200_000
-        session.close()
-        worker.run()

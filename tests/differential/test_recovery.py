@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import timely
-from tests.differential.test_sharing import J6_ANSWERS, J6_EDGES, J6_QUERIES
-from tests.differential.test_upserts import CALLS, EXPECTED, call
+from tests.differential.test_inputs import CALLS, EXPECTED, call
 from timely import differential as dd
 from timely.recovery import Recovery
 from timely.testing.differential import run as run_once
@@ -348,6 +347,17 @@ def test_a_trace_keeps_the_times_that_its_own_input_has_not_passed(tmp_path: Pat
 
     assert program(False) == [[0]]
     assert program(True) == [[1], {}, {2: 1}, {2: 1}, {2: 1, 4: 1}, {2: 1, 4: 1}]
+
+
+J6_EDGES: Any = [
+    [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)],
+    [((4, 5), 1)],
+    [((1, 2), -1)],
+    [((1, 4), 1)],
+    [],
+]
+J6_QUERIES = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
+J6_ANSWERS = [((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)]
 
 
 @pytest.mark.parametrize("workers", WORKERS)

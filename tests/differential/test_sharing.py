@@ -407,41 +407,6 @@ def test_an_import_into_its_own_dataflow_or_another_time_is_refused() -> None:
         worker.run()
 
 
-Changes = list[list[tuple[tuple[int, int], int]]]
-J6_EDGES: Changes = [[((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []]
-J6_QUERIES = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
-J6_ANSWERS = [((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)]
-
-
-@pytest.mark.parametrize("import_late", [False, True])
-def test_DD_J6_two_hops_asked_interactively(import_late: bool) -> None:
-    with timely.Worker() as worker:
-        source = Source(worker)
-        trace = source.arranged.trace
-        if import_late:
-            for epoch, changes in enumerate(J6_EDGES):
-                for edge, diff in changes:
-                    source.session.update(edge, diff)
-                source.advance_to(epoch + 1)
-        with worker.dataflow(int) as scope:
-            asked, starts = dd.new_collection(scope)
-            graph = trace.import_into(scope)
-            one = graph.join_map(starts.map(lambda node: (node, node)), lambda _, target, query: (target, query))
-            two = graph.join_map(one, lambda _, target, query: (query, target)).output()
-        for epoch in range(5):
-            if not import_late:
-                for edge, diff in J6_EDGES[epoch]:
-                    source.session.update(edge, diff)
-                source.advance_to(epoch + 1)
-            for query, diff in J6_QUERIES[epoch]:
-                asked.update(query, diff)
-            asked.advance_to(epoch + 1)
-        asked.close()
-        source.session.close()
-        worker.run()
-        assert two.changes() == J6_ANSWERS
-
-
 def test_DD_J9_queries_come_and_go_while_edges_move() -> None:
     def two_hops(edges: Counter[tuple[int, int]], start: int) -> dict[Any, int]:
         one = {(target, start): count for (source, target), count in edges.items() if source == start}

@@ -131,19 +131,6 @@ def test_a_table_that_is_dropped_and_made_again_is_empty(columns: str, tmp_path:
             assert [column.name for column in again.describe("t").columns] == [each.split()[0] for each in columns.split(", ")]
 
 
-def test_a_definition_that_fails_has_no_result_and_is_right_when_it_is_replaced() -> None:
-    views = started()
-    views.run_script("create or replace view sums as select k, n // (n - 1) as n from t")
-    with pytest.raises(ViewError, match="division by zero"):
-        views.read("sums")
-    with pytest.raises(ViewError, match="view sums, which it reads, has no result now"):
-        views.read("most")
-    with pytest.raises(ViewError, match="view big, which it reads, has no result now"):
-        views.run_script("create view late as select * from big")
-    views.run_script("create or replace view sums as select k, sum(n) as n from t group by k")
-    assert rows(views, "most") == {(3,): 1} and views.changes("sums", 1) == []
-
-
 QUERIES = (
     "select k, n from {}",
     "select k, sum(n) as n from {} group by k",

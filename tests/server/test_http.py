@@ -28,7 +28,7 @@ import pyarrow as pa
 import pytest
 
 from tests.server.client import Event, Events, ask
-from timely.errors import ConfigurationError, ViewError
+from timely.errors import ViewError
 from timely.server import Limits, RowCondition, Views, ViewServer
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
@@ -528,12 +528,6 @@ def test_pages_of_other_sites_read_nothing(headers: dict[str, str], status: int)
             and "default-src 'none'" in answer.headers["Content-Security-Policy"]
         )
     assert served.views.time == (status == 200)
-
-
-def test_an_address_that_cannot_be_served() -> None:
-    served = Served()
-    with served.server, pytest.raises(ConfigurationError, match="cannot be served there"):
-        ViewServer(served.views, port=served.port)
 
 
 # -- the page --------------------------------------------------------------------------------------------------------------

@@ -100,13 +100,6 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_that_clients_write(tmp_path: Path) -> None:
-    (tmp_path / "views.sql").write_text("create table orders (customer varchar, price bigint);\n" + SCRIPT)
-    with served(tmp_path / "views.sql", "--writable") as port:
-        assert ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}).content == {"time": 1}
-        assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 3}]
-
-
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [
