@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_093, "lines of tests/": 81_377}
+NOT_MET = {"lines of timely/": 94_892, "lines of tests/": 81_300}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

@@ -20,7 +20,7 @@ from tests.cli.commands import ROOT
 from tests.cli.debian_components import component_rows, expected_components
 from timely.cli import main
 from timely.cli.debian import DATA, KINDS, packages, requirements
-from timely.cli.demo_circles import DRAWN, LISTED, Circle, circles, picture, table
+from timely.cli.demo import DRAWN, LISTED, Circle, circles, picture, table
 
 SVG = "{http://www.w3.org/2000/svg}"
 

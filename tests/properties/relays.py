@@ -18,9 +18,8 @@ from typing import Any, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Location, Nesting, Time, below, flat, nested
-from tests.support.nesting_builder import build_nesting
+from tests.support.nesting_builder import FlatGraph, build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
 from timely.testing import Network
 from timely.testing.checker import InvariantChecker, SimulatedWorker

@@ -1,13 +1,17 @@
-"""The law checks: silent on every type that the library ships, and naming the law for types that break one each.
+"""The law checks: silent on all types that the library ships, naming the law for types that break one each. The guide is true.
 
-White box: that every law has a type that breaks it is checked against the list of all laws.
+White box: that every law has a type that breaks it, and is named in the guide, is checked against the list of all laws.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import pickle
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -448,3 +452,45 @@ class Later(Step):
 
 def test_a_summary_that_derives_from_one_of_ours_obeys_the_laws() -> None:
     check_summary(Hour, st.builds(Later, st.integers(0, 9)), st.builds(Hour, st.integers(0, 9)))
+
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^## (.*)$", re.MULTILINE)
+
+
+def run(source: str) -> str:
+    """What a program prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(source, {"__name__": "guide"})
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("source", "output"), PROGRAM.findall(GUIDE), ids=SECTION.findall(GUIDE))
+def test_a_program_in_the_guide_prints_what_stands_below_it(source: str, output: str) -> None:
+    assert run(source) == output
+
+
+def test_every_program_shows_what_it_prints() -> None:
+    assert GUIDE.count("```python\n") == len(PROGRAM.findall(GUIDE)) == len(SECTION.findall(GUIDE))
+
+
+def test_the_operator_of_the_guide_is_right_once_it_asks_for_its_own_time() -> None:
+    source, _ = dict(zip(SECTION.findall(GUIDE), PROGRAM.findall(GUIDE)))["An operator"]
+    definitions, _, search = source.rpartition("\n\nprint(")
+    assert search.startswith("smallest(")
+    names: dict[str, object] = {"__name__": "guide"}
+    exec(definitions.replace("frontier.less_than(", "frontier.less_equal("), names)
+    is_wrong = names["is_wrong"]
+    assert callable(is_wrong)
+    for numbers in ([], [0], [0, 0], [1, 2, 3]):
+        assert not is_wrong((numbers, []))
+
+
+def test_every_law_is_named_in_the_guide() -> None:
+    names = {law.name for law in axioms.order_laws("abc")}
+    names |= {law.name for law in axioms.time_laws(time_domain(int))}
+    names |= {law.name for law in axioms.summary_laws(time_domain(int))}
+    names |= {law.name for law in axioms.refinement_laws(refinement(int, int))}
+    assert [name for name in sorted(names) if name not in GUIDE] == []

@@ -85,7 +85,7 @@ def test_several_dataflows_run_in_any_order() -> None:
 
 # -- the tests of the conformance list, on simulated workers -----------------------------------------------------------
 
-MODULES = [f"tests.conformance.test_{name}" for name in ("loops", "programs", "worker", "probe", "operators")]
+MODULES = [f"tests.conformance.test_{name}" for name in ("loops", "programs", "worker", "operators")]
 MODULES += ["tests.dataflow.test_nesting", "tests.dataflow.test_custom_operators"]
 
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
+import attrs
+
 import timely
 from timely.dataflow.origin import is_ours
 from timely.errors import ConfigurationError, OperatorError, TimelyError, printable
@@ -108,6 +110,11 @@ def _demo(arguments: argparse.Namespace) -> None:
     demo.run(arguments.engine, arguments.workers, arguments.kind, arguments.output, arguments.top)
 
 
+def _options(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments that are fields of an attrs class, by their names."""
+    return {field.name: getattr(arguments, field.name) for field in attrs.fields(kind) if hasattr(arguments, field.name)}
+
+
 def _job(arguments: argparse.Namespace, **more: Any) -> Job:
     from timely.cli.program import load
     from timely.cli.run_command import Job
@@ -117,7 +124,7 @@ def _job(arguments: argparse.Namespace, **more: Any) -> Job:
     if None in dict(times) and len(times) > 1:
         raise ConfigurationError("--time is one column of all inputs, or NAME=COLUMN for each")
     named = dict.fromkeys(inputs, times[0][1]) if None in dict(times) else _once("--time", times)
-    return Job(load(arguments.program), inputs, times=named, **more)
+    return Job(**{**_options(Job, arguments), "program": load(arguments.program), "inputs": inputs, "times": named, **more})
 
 
 def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
@@ -142,15 +149,7 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments,
         outputs={name: Path(text) for name, text in outputs.items()},
         folders=frozenset(name for name, text in outputs.items() if text.endswith(("/", os.sep))),
-        workers=arguments.workers,
-        processes=arguments.processes,
-        overwrite=arguments.overwrite,
         schemas=_once("--schema", arguments.schema),
-        patience=arguments.patience,
-        live=arguments.live,
-        hosts=arguments.hosts,
-        index=arguments.index,
-        credentials=arguments.credentials,
     )
     run_command.run(job, arguments.engine, _print)
 
@@ -176,8 +175,7 @@ def _live(arguments: argparse.Namespace) -> None:
 def _explain(arguments: argparse.Namespace) -> int:
     from timely.cli import draw_and_live
 
-    job = _job(arguments, outputs={}, workers=arguments.workers, processes=arguments.processes)
-    explanation = draw_and_live.explain(job, arguments.patience)
+    explanation = draw_and_live.explain(_job(arguments, outputs={}))
     _print(explanation or f"{arguments.program} came to its end: nothing was stuck")
     return 1 if explanation else 0
 
@@ -185,26 +183,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> None:
     from timely.cli import serve_command
 
-    serve_command.serve(
-        arguments.script,
-        _once("--input", arguments.input),
-        serve_command.Settings(
-            changes=arguments.changes,
-            poll=arguments.poll,
-            port=arguments.port,
-            host=arguments.host,
-            names=arguments.name,
-            writable=arguments.writable,
-            connectors=arguments.connectors,
-            data=arguments.data,
-            max_queries=arguments.max_queries,
-            max_rows=arguments.max_rows,
-            query_seconds=arguments.query_seconds,
-            query_memory=arguments.query_memory,
-            functions=arguments.functions,
-        ),
-        _print,
-    )
+    settings = serve_command.Settings(**_options(serve_command.Settings, arguments))
+    serve_command.serve(arguments.script, _once("--input", arguments.input), settings, _print)
 
 
 def _checkpoint(arguments: argparse.Namespace) -> None:
@@ -303,7 +283,8 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--port", type=_port, default=8000, help="port, or 0 for any free one (default: 8000)")
     serve.add_argument("--host", default="127.0.0.1", help="address to serve on (default: this machine alone)")
-    serve.add_argument("--name", action="append", default=[], help="a name under which clients know this host; may be repeated")
+    text = "a name under which clients know this host; may be repeated"
+    serve.add_argument("--name", dest="names", action="append", default=[], help=text)
     serve.add_argument("--writable", action="store_true", help="let clients change tables")
     serve.add_argument("--connectors", action="store_true", help="let them define sources and sinks too")
     text = "keep tables, views and what clients write in a directory (default: in memory)"

@@ -65,8 +65,8 @@ def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str],
             sys.exit(1)
 
 
-def explain(job: Job, patience: float) -> str | None:
-    """Run a program; return why it is stuck once nothing has moved for ``patience`` seconds, ``None`` if it ends.
+def explain(job: Job) -> str | None:
+    """Run a program; return why it is stuck once nothing has moved for its ``patience``, ``None`` if it ends.
 
     Stuck threads end with this process; stuck processes are killed.
     """
@@ -80,7 +80,7 @@ def explain(job: Job, patience: float) -> str | None:
 
     def work() -> None:
         try:
-            settings = WatchSettings(patience, say=send)
+            settings = WatchSettings(job.patience, say=send)
             execute_watched(functools.partial(_run, job, send), job.workers or 1, job.processes, "direct", settings)
         except BaseException as error:
             failed.append(error)

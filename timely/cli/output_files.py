@@ -20,8 +20,7 @@ import pyarrow.dataset
 
 from timely.dataflow import declared_schema
 from timely.errors import ConfigurationError, SchemaError, file_error_text
-from timely.files.formats import FORMATS, Format, format_of
-from timely.files.parts import PartWriter, SchemaCheck
+from timely.files.formats import FORMATS, Format, PartWriter, SchemaCheck, format_of
 
 _SIMPLE: Final = re.compile(r"[^<(,]+(,[^<(,]+)*")
 """Columns whose types have no parameters; others are Spark's alone."""

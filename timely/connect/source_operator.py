@@ -15,7 +15,7 @@ from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, 
 from timely.errors import CheckpointError, ConfigurationError, GraphError
 from timely.operators.generic import source as source_of
 from timely.operators.keyed.state_machines import state_machine
-from timely.operators.resuming import resume_time
+from timely.operators.state_registration import resume_time
 
 
 def read(

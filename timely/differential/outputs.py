@@ -30,8 +30,7 @@ from timely.differential.updates.updates import ByUpdate, Container, Diff, Updat
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
 from timely.monitor.terminal import show_while
 from timely.operators.pending import Pending
-from timely.operators.resuming import resume_time
-from timely.operators.state_registration import key_route
+from timely.operators.state_registration import key_route, resume_time
 from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice
 from timely.worker import Worker

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.dataflow import (
+    Capability,
+    Distribute,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    ScopeBuilder,
+    Stream,
+    check_scope,
+)
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
 from timely.files.read_files import RowOrder
 from timely.operators.generic import source, stateless
@@ -18,6 +27,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from timely.files.row_times import Time
+
+ROWS: Final = 1 << 16
+"""The most rows of a batch."""
 
 
 def read_arrow(
@@ -44,7 +56,6 @@ def read_arrow(
     """
     check_scope(scope, name)
     try:
-        from timely.files.arrow_batches import batches_of, check_arrow
         from timely.files.row_times import RowSender
     except ModuleNotFoundError as error:
         raise ConfigurationError(f'{name} needs PyArrow: pip install "timely-dataflow[arrow]"') from error
@@ -54,7 +65,11 @@ def read_arrow(
         raise GraphError(
             f"{name}(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers, or 'each'"
         )
-    check_arrow(table, name)
+    if not hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__arrow_c_array__"):
+        raise SchemaError(
+            f"{name} takes an object with Arrow's C interface (a table of PyArrow, polars, pandas 2.2 or DuckDB), not"
+            f" {brief(table)}: use to_stream for records"
+        )
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         sent = SourcePosition(info) if on == "each" else _Position(info, on)
@@ -71,7 +86,7 @@ def read_arrow(
             if not capability.held or order.full(in_flight):
                 return
             if batches is None:
-                batches = itertools.islice(batches_of(table, name), sent.count, None)
+                batches = itertools.islice(_batches_of(table, name), sent.count, None)
             batch = next(batches, None)
             if batch is None:
                 sent.over = True
@@ -92,6 +107,46 @@ def read_arrow(
     turns = itertools.count()
     pact = Distribute(lambda time, batch, workers: [(next(turns) % workers, batch)])
     return stateless(stream, pact, f"{name} (in turn)", InputPort.forward, lambda batch: batch)
+
+
+def _batches_of(table: Any, place: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an object, none of them empty, with plain columns in place of views.
+
+    ``SchemaError`` for what Arrow cannot read, or what has no columns.
+    """
+    import pyarrow as pa
+
+    from timely.dataflow import check_moments, frame_data
+
+    try:
+        table = frame_data(table)
+        if hasattr(table, "__arrow_c_stream__"):
+            batches: Any = pa.RecordBatchReader.from_stream(table)
+        else:
+            batches = [pa.record_batch(table)]
+        for batch in batches:
+            for start in range(0, batch.num_rows, ROWS):
+                part = batch.slice(start, ROWS)
+                columns = [_without_views(column) for column in part.columns]
+                for name, column in zip(part.schema.names, columns, strict=True):
+                    check_moments(name, column, place)
+                yield pa.RecordBatch.from_arrays(columns, part.schema.names)
+    except SchemaError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"{place}: {brief(table)} cannot be read as Arrow record batches: {error}") from error
+
+
+def _without_views(column: pa.Array) -> pa.Array:
+    """Return a column with plain strings and bytes, which other functions of Arrow take."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind) and kind.value_type in (pa.string_view(), pa.binary_view()):
+        return pa.DictionaryArray.from_arrays(column.indices, _without_views(column.dictionary))
+    if kind == pa.string_view():
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if kind == pa.binary_view() else column
 
 
 class _Position:

@@ -20,11 +20,22 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema, check_layout, check_moments, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
-from timely.files.csv_values import are_long, batches_as_texts, codes_in, delimiter_remedy, may_have_codes, remedy
 from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
 from timely.files.json_lines import json_batches, json_schema
 from timely.files.places import Paths, places_of
-from timely.files.text_files import TextFormat, header, misquoted, no_text, other_format
+from timely.files.text_files import (
+    TextFormat,
+    are_long,
+    batches_as_texts,
+    codes_in,
+    delimiter_remedy,
+    header,
+    may_have_codes,
+    misquoted,
+    no_text,
+    other_format,
+    remedy,
+)
 
 ROWS: Final = 1 << 16
 """The most rows of a batch."""
@@ -53,6 +64,42 @@ class Fragment:
 
 
 @attrs.frozen
+class Options:
+    """What the program says of the columns and of the format."""
+
+    columns: Sequence[str] | None = None
+    schema: ColumnTypes | None = None
+    delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str | None = None
+    null_values: Sequence[str] = ("",)
+    declare: str | None = None
+    """How to declare the type of a column where there are no options, for errors."""
+
+    @property
+    def may_be_given(self) -> bool:
+        """Whether the program can give options, which errors then propose."""
+        return self.declare is None
+
+    def check(self, place: str) -> None:
+        """Raise ``ConfigurationError`` for characters, texts and encodings that are none."""
+        for name, character in (("delimiter", self.delimiter), ("quote", self.quote)):
+            one = isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n"
+            if character is not None and not one:
+                raise ConfigurationError(f"{place}: {name}= is one ASCII character, not {brief(character)}")
+        if self.quote is not None and self.quote == self.delimiter:
+            raise ConfigurationError(
+                f"{place}: delimiter= and quote= are both {self.quote!r}: quote=None has values without quotes"
+            )
+        if isinstance(self.null_values, str) or not all(isinstance(text, str) for text in self.null_values):
+            raise ConfigurationError(f"{place}: null_values= is a list of texts, not {brief(self.null_values)}")
+        try:
+            " ".encode(self.encoding or "utf-8")
+        except (LookupError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"{place}: encoding= is a name of Python's, such as 'latin-1': {error}") from None
+
+
+@attrs.frozen
 class Scan:
     """How fragments are read: the format, the columns with their types, and the options.
 
@@ -62,18 +109,18 @@ class Scan:
 
     place: str
     format: str
-    schema: pa.Schema
-    declared: bool
-    selected: bool
-    delimiter: str | None = None
-    quote: str | None = '"'
-    encoding: str | None = None
-    null_values: tuple[str, ...] = ("",)
+    options: Options
+    schema: pa.Schema = attrs.field(factory=lambda: pa.schema([]))
+    declared: bool = False
+    selected: bool = False
     numeric: frozenset[str] = frozenset()
     """Columns of CSV whose values have been found to be numbers: what is a code instead, such as ``007``, is an error."""
-    declare: str = _DECLARE
-    options: bool = True
-    """Whether the program can give options, which errors then propose."""
+
+    @property
+    def declare(self) -> str:
+        """How a column ``{name}`` is declared to be of a type ``{kind}``, for errors."""
+        schema = self.options.schema
+        return self.options.declare or (_DECLARE if schema is None or isinstance(schema, Mapping) else _DECLARED)
 
     def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a fragment, none of them empty; ``SchemaError`` for what is not as planned."""
@@ -84,7 +131,7 @@ class Scan:
             if os.path.getsize(path) != fragment.size:
                 raise SchemaError(f"{self.place}: {path!r} has changed since the run began: write a new file instead")
             if self.format == "json":
-                read = json_batches(path, self.encoding, pa.schema(fields), ROWS, strict=not self.selected)
+                read = json_batches(path, self.options.encoding, pa.schema(fields), ROWS, strict=not self.selected)
             else:
                 read = self._dataset_batches(fragment, fields)
             row = fragment.rows_before + 1
@@ -100,11 +147,47 @@ class Scan:
 
     def text_format(self, path: str) -> TextFormat:
         """Return how the values of a file of CSV are written."""
-        return TextFormat(self.delimiter or ("\t" if extension_of(path) == ".tsv" else ","), self.quote, self.encoding)
+        options = self.options
+        return TextFormat(options.delimiter or ("\t" if extension_of(path) == ".tsv" else ","), options.quote, options.encoding)
 
-    def blaming(self, path: str) -> _Blame:
-        """Return a context in which errors of Arrow and of the system become errors about the file."""
-        return _Blame(self, path)
+    @contextlib.contextmanager
+    def blaming(self, path: str) -> Iterator[None]:
+        """Raise errors of Arrow and of the system as errors about the file."""
+        try:
+            yield
+        except TimelyError:
+            raise
+        except (OSError, pa.ArrowException, UnicodeError) as error:  # names of columns need not be texts
+            if isinstance(error, OSError) and error.errno is not None:  # what the system says, and not a codec
+                raise ConfigurationError(f"{self.place}: {path!r} cannot be read: {error}") from error
+            message = re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
+            with contextlib.suppress(pa.ArrowException, OSError, UnicodeError):  # it can be looked at no further
+                message = self._explained(path, message)
+            quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
+            raise SchemaError(f"{self.place}: {path!r} cannot be read as {self.format}: {message}") from quoted
+
+    def _explained(self, path: str, message: str) -> str:
+        """Return what Arrow says of a file in the words of its users, with a remedy."""
+        how, takes_options = self.text_format(path), self.options.may_be_given
+        if self.format in ("csv", "json"):
+            columns = header(path, how) if self.format == "csv" else []
+            other = other_format(path) if how.encoding is None else None
+            if other is not None and not path.endswith(".gz"):
+                what, encoding = other
+                advice = f": encoding={encoding!r} may read it" if takes_options else ": save it as UTF-8"
+                return what + (advice if encoding else "")
+            if trouble := no_text(path, how, columns):
+                return f"{trouble}; {'encoding= names another one, such as latin-1' if takes_options else 'save it as UTF-8'}"
+            if self.format == "csv":
+                return misquoted(path, how) or remedy(message, columns, self.declare, how, path, options=takes_options)
+        if self.format == "parquet":
+            return f"{_damaged_part(path, self.schema.names)}{message}"
+        if "onver" not in message and "changed" not in message and "unexpected field" not in message:
+            return message
+        name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", message)
+        declared = self.declare.format(name=name[1] or name[2] if name else "name", kind="type")
+        late = ", which the first megabyte has not" if "unexpected field" in message else ""
+        return f"{message}{late}; {declared} declares {'it' if late else 'another type'}"
 
     def _check_moments(self, name: str, column: pa.Array, where: str) -> None:
         """Raise ``SchemaError`` for dates and the like that are none in Python, with what to do."""
@@ -113,7 +196,7 @@ class Scan:
         except SchemaError as error:
             remedy = f"{self.declare.format(name=name, kind='string')} reads it as text"
             if self.format not in ("csv", "json"):
-                remedy = "columns= can leave it out" if self.options else "write it as a string"
+                remedy = "columns= can leave it out" if self.options.may_be_given else "write it as a string"
             raise SchemaError(f"{error}; {remedy}") from None
 
     def _check_numbers(self, fragment: Any, path: str) -> None:
@@ -173,51 +256,6 @@ def _read_names(field: pa.Field) -> None:
         _read_names(kind.field(index))
 
 
-@attrs.define
-class _Blame:
-    _scan: Scan
-    _path: str
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TimelyError):
-            return
-        of_content = isinstance(error, OSError) and error.errno is None  # what a codec says, and not the system
-        if of_content or isinstance(error, pa.ArrowException | UnicodeError):  # names of columns need not be texts
-            scan, message = self._scan, re.sub(r"^Could not open .* input source '.*': \w+: ", "", str(error))
-            with contextlib.suppress(pa.ArrowException, OSError, UnicodeError):  # it can be looked at no further
-                message = self._explained(message)
-            quoted = pa.ArrowInvalid(printable(str(error)))  # a traceback shows it, and it quotes the file
-            raise SchemaError(f"{scan.place}: {self._path!r} cannot be read as {scan.format}: {message}") from quoted
-        if isinstance(error, OSError):
-            raise ConfigurationError(f"{self._scan.place}: {self._path!r} cannot be read: {error}") from error
-
-    def _explained(self, message: str) -> str:
-        """Return what Arrow says of a file in the words of its users, with a remedy."""
-        scan, path, how = self._scan, self._path, self._scan.text_format(self._path)
-        if scan.format in ("csv", "json"):
-            columns = header(path, how) if scan.format == "csv" else []
-            other = other_format(path) if scan.encoding is None else None
-            if other is not None and not path.endswith(".gz"):
-                what, encoding = other
-                advice = f": encoding={encoding!r} may read it" if scan.options else ": save it as UTF-8"
-                return what + (advice if encoding else "")
-            if trouble := no_text(path, how, columns):
-                return f"{trouble}; {'encoding= names another one, such as latin-1' if scan.options else 'save it as UTF-8'}"
-            if scan.format == "csv":
-                return misquoted(path, how) or remedy(message, columns, scan.declare, how, path, options=scan.options)
-        if scan.format == "parquet":
-            return f"{_damaged_part(path, scan.schema.names)}{message}"
-        if "onver" not in message and "changed" not in message and "unexpected field" not in message:
-            return message
-        name = re.search(r"column '(.*?)'|Column\(/([^/)]+)", message)
-        declared = scan.declare.format(name=name[1] or name[2] if name else "name", kind="type")
-        late = ", which the first megabyte has not" if "unexpected field" in message else ""
-        return f"{message}{late}; {declared} declares {'it' if late else 'another type'}"
-
-
 def _damaged_part(path: str, names: Sequence[str]) -> str:
     """Return the first row group and column of a file of Parquet that cannot be read, for errors."""
     from pyarrow.parquet import ParquetFile
@@ -249,7 +287,7 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
                 newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=ConvertOptions(
-                null_values=list(scan.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
+                null_values=list(scan.options.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
             ),
         )
     elif scan.format == "ipc":
@@ -278,37 +316,6 @@ def check_columns(place: str, path: str, columns: Sequence[str], wanted: Sequenc
 # -- planning --------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Options:
-    """What the program says of the columns and of the format."""
-
-    columns: Sequence[str] | None = None
-    schema: ColumnTypes | None = None
-    delimiter: str | None = None
-    quote: str | None = '"'
-    encoding: str | None = None
-    null_values: Sequence[str] = ("",)
-    declare: str | None = None
-    """How to declare the type of a column where there are no options, for errors."""
-
-    def check(self, place: str) -> None:
-        """Raise ``ConfigurationError`` for characters, texts and encodings that are none."""
-        for name, character in (("delimiter", self.delimiter), ("quote", self.quote)):
-            one = isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n"
-            if character is not None and not one:
-                raise ConfigurationError(f"{place}: {name}= is one ASCII character, not {brief(character)}")
-        if self.quote is not None and self.quote == self.delimiter:
-            raise ConfigurationError(
-                f"{place}: delimiter= and quote= are both {self.quote!r}: quote=None has values without quotes"
-            )
-        if isinstance(self.null_values, str) or not all(isinstance(text, str) for text in self.null_values):
-            raise ConfigurationError(f"{place}: null_values= is a list of texts, not {brief(self.null_values)}")
-        try:
-            " ".encode(self.encoding or "utf-8")
-        except (LookupError, TypeError, ValueError) as error:
-            raise ConfigurationError(f"{place}: encoding= is a name of Python's, such as 'latin-1': {error}") from None
-
-
 def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str) -> tuple[Scan, list[Fragment]]:
     """Return how to read the files of ``paths``, and their fragments in order of name.
 
@@ -327,26 +334,13 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
                 f"{place}: the folders of {fragment.path!r} and {first.path!r} name different columns: read them one by one"
             )
     has_schema = options.schema is not None
-    declare = options.declare or (_DECLARE if not has_schema or isinstance(options.schema, Mapping) else _DECLARED)
-    scan = Scan(
-        place,
-        kind.name,
-        pa.schema([]),
-        False,
-        False,
-        options.delimiter,
-        options.quote,
-        options.encoding,
-        tuple(options.null_values),
-        declare=declare,
-        options=options.declare is None,
-    )
+    scan = Scan(place, kind.name, options)
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
         if kind.name == "csv":
-            how = delimiter_remedy(physical.names, scan.text_format(first.path).delimiter, options=scan.options)
-            if how is not None and scan.delimiter is None:
+            how = delimiter_remedy(physical.names, scan.text_format(first.path).delimiter, options=options.may_be_given)
+            if how is not None and options.delimiter is None:
                 raise SchemaError(f"{place}: {first.path!r} has one column, {physical.names[0]!r}; {how}")
             physical = _texts_in(physical, scan, first)
     keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
@@ -382,7 +376,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         for name in [name for name in schema.names if name in lost and name not in (options.schema or ())]:
             raise SchemaError(
                 f"{place}: column {name!r} of {first.path!r} is {lost[name]}, which would be read as bytes: write it as a string"
-                + (f", or {declare.format(name=name, kind='binary')} reads the bytes" if options.declare is None else "")
+                + (f", or {scan.declare.format(name=name, kind='binary')} reads the bytes" if options.may_be_given else "")
             )
     scan = attrs.evolve(scan, schema=schema, declared=has_schema, selected=selected, numeric=numeric)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
@@ -392,7 +386,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
 
 def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
     if scan.format == "json":
-        return json_schema(fragment.path, scan.encoding)
+        return json_schema(fragment.path, scan.options.encoding)
     return dataset_fragment(scan, fragment).physical_schema
 
 

@@ -20,8 +20,7 @@ from timely.errors import ConfigurationError, GraphError, StateError, TimestampE
 from timely.files.places import read_places
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
-from timely.operators.resuming import ResumeTime, resume_time
-from timely.operators.state_registration import register_list_state
+from timely.operators.state_registration import ResumeTime, register_list_state, resume_time
 from timely.operators.type_variables import T
 from timely.order import reaches
 
@@ -33,7 +32,7 @@ except ImportError:  # without file locks two writers into one folder go unnotic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from timely.files.parts import PartWriter
+    from timely.files.formats import PartWriter
 
 _NAME: Final = re.compile(r"\.?time-(?P<time>.*)-part-(?P<part>[0-9]{5,})\.[a-z]+(\.draft)?")
 _WHOLE: Final = re.compile(r"-?[0-9]+")
@@ -149,8 +148,7 @@ def _write(
     overwrite: bool,
     on: int | None,
 ) -> Stream[T, WrittenFile]:
-    from timely.files.formats import FORMATS, check_path
-    from timely.files.parts import ROWS, PartWriter, SchemaCheck, sync
+    from timely.files.formats import FORMATS, ROWS, PartWriter, SchemaCheck, check_path, sync
 
     scope = scope_of(stream, name)
     folder = Path(path)

@@ -1,26 +1,27 @@
 """Looking into a dataflow: trace events, pictures, explanations of stuck frontiers, the live page. None of it changes a run."""
 
 from timely.inspect.chrome_trace import ChromeTrace
-from timely.inspect.event_log import EventLog
-from timely.inspect.explanation import explain
-from timely.inspect.live import LivePage
-from timely.inspect.pictures import Picture, picture
-from timely.inspect.snapshots import Snapshot, Wire, snapshot
-from timely.inspect.tally import OperatorTally, Tally
-from timely.inspect.trace_events import (
+from timely.inspect.event_log import (
     ChannelBuilt,
     Ended,
     Event,
+    EventLog,
     Held,
     Notified,
     OperatorBuilt,
+    OperatorTally,
     ProgressReceived,
     ProgressSent,
     Read,
     RecordsSent,
     Scheduled,
+    Tally,
     Waited,
 )
+from timely.inspect.explanation import explain
+from timely.inspect.live import LivePage
+from timely.inspect.pictures import Picture, picture
+from timely.inspect.snapshots import Snapshot, Wire, snapshot
 from timely.worker.explanation_data import Description, Explanation, Leg, Reason, Unfinished
 from timely.worker.worker import everywhere
 

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from timely.errors import ConfigurationError, brief
-from timely.inspect.event_log import EventLog
-from timely.inspect.trace_events import Ended, Event, Notified, RecordsSent, Scheduled, Waited
+from timely.inspect.event_log import Ended, Event, EventLog, Notified, RecordsSent, Scheduled, Waited
 from timely.worker import Worker
 
 _BATCH: Final = 256

@@ -1,7 +1,10 @@
-"""``EventLog``: a tracer that records what a worker does as trace events, for a program, a file or another dataflow.
+"""``EventLog``: a tracer that records what a worker does as trace events, for a program, a file or another dataflow; ``Tally``.
 
 Open it before the dataflows are built. The events of a worker come in order; ``Scheduled`` comes after all else that the operator
 did in that run. Workers without a log pay nothing. With one, each run of an operator and each message costs a few microseconds.
+
+``at`` is in seconds since the log was opened, by the worker's clock, and never goes back. Operators are named by their paths,
+which are the same on every worker. ``time`` is a time of the dataflow. Events can be pickled if their times can.
 """
 
 from __future__ import annotations
@@ -9,32 +12,135 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
+
+import attrs
 
 from timely.dataflow import InputPort, Operator, ScopeBuilder
 from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, snapshot
-from timely.inspect.trace_events import (
-    ChannelBuilt,
-    Ended,
-    Event,
-    Held,
-    Notified,
-    OperatorBuilt,
-    ProgressReceived,
-    ProgressSent,
-    Read,
-    RecordsSent,
-    Scheduled,
-    Waited,
-)
 from timely.operators import Messages, Progress
 from timely.operators.recordings.capture_events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
 from timely.scopes import Subgraph, output_port
 from timely.worker import Worker
 from timely.worker.internals import tracers
+
+
+@attrs.frozen
+class _Traced:
+    at: float
+    worker: int
+
+
+@attrs.frozen
+class _TracedAt(_Traced):
+    path: str
+
+
+@attrs.frozen
+class OperatorBuilt(_TracedAt):
+    """An operator or a nested scope was built, by the line ``built_at`` of the program."""
+
+    name: str
+    inputs: int
+    outputs: int
+    built_at: str
+
+
+@attrs.frozen
+class ChannelBuilt(_Traced):
+    """A stream connects ``source`` to ``target``, both ``(path, port)``; ``exchanged`` if records may go to other workers."""
+
+    source: tuple[str, int]
+    target: tuple[str, int]
+    exchanged: bool
+
+
+@attrs.frozen
+class Scheduled(_TracedAt):
+    """An operator has run once; ``seconds`` include the operators that it ran inside its own run."""
+
+    seconds: float
+
+
+@attrs.frozen
+class RecordsSent(_TracedAt):
+    """An operator has sent ``records`` records at ``time`` to the input ``target``, on any worker."""
+
+    target: tuple[str, int]
+    time: Any
+    records: int
+
+
+@attrs.frozen
+class Read(_TracedAt):
+    """An operator has read ``records`` records at ``time`` from its input ``port``."""
+
+    port: int
+    time: Any
+    records: int
+
+
+@attrs.frozen
+class Held(_TracedAt):
+    """An operator holds ``change`` more capabilities for ``time`` at its output ``port``; negative if fewer."""
+
+    port: int
+    time: Any
+    change: int
+
+
+@attrs.frozen
+class Notified(_TracedAt):
+    """An operator was notified that ``time`` is complete."""
+
+    time: Any
+
+
+@attrs.frozen
+class ProgressSent(_TracedAt):
+    """The worker sent its peers a progress batch of a dataflow, of ``updates`` updates."""
+
+    updates: int
+
+
+@attrs.frozen
+class ProgressReceived(_TracedAt):
+    """The worker received a progress batch of a dataflow from ``sender``."""
+
+    sender: int
+    updates: int
+
+
+@attrs.frozen
+class Waited(_Traced):
+    """The worker was idle for so many seconds."""
+
+    seconds: float
+
+
+@attrs.frozen
+class Ended(_TracedAt):
+    """A dataflow is complete on this worker, or was dropped."""
+
+
+Event: TypeAlias = (
+    OperatorBuilt
+    | ChannelBuilt
+    | Scheduled
+    | RecordsSent
+    | Read
+    | Held
+    | Notified
+    | ProgressSent
+    | ProgressReceived
+    | Waited
+    | Ended
+)
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -265,3 +371,67 @@ class _Stream:
     def close(self, now: int) -> None:
         self.flush(now)
         self._sink.append(Progress([(self._time, -1)]))
+
+
+@attrs.define
+class OperatorTally:
+    """The runs of one operator, their seconds, and records read and sent (to two inputs: twice)."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    read: int = 0
+    sent: int = 0
+
+
+@attrs.define
+class Tally:
+    """The numbers of one worker: ``operators`` by path, progress batches, and the paths of dataflows that have ended.
+
+    ``edges`` are the records sent, by the paths of sender and receiver and the receiver's port.
+
+    >>> import timely
+    >>> from timely.inspect import EventLog, Tally
+    >>> worker = timely.Worker()
+    >>> tally = Tally.of(EventLog(worker))
+    >>> with worker.dataflow(name="df") as scope:
+    ...     _ = scope.to_stream(range(5)).filter(lambda x: x > 2).capture()
+    >>> worker.run()
+    >>> found = tally.operators["/df/filter#1"]
+    >>> found.read, found.sent, tally.edges["/df/filter#1", "/df/capture#2", 0], tally.ended
+    (5, 2, 2, ['/df'])
+    """
+
+    worker: int
+    operators: defaultdict[str, OperatorTally] = attrs.field(factory=lambda: defaultdict(OperatorTally))
+    edges: Counter[tuple[str, str, int]] = attrs.field(factory=Counter)
+    ended: list[str] = attrs.field(factory=list)
+    waited: float = 0.0
+    progress_sent: int = 0
+    progress_received: int = 0
+
+    @classmethod
+    def of(cls, log: EventLog) -> Tally:
+        """Return a tally of the events of ``log`` from now on."""
+        tally = cls(log.worker)
+        log.subscribe(tally.add)
+        return tally
+
+    def add(self, event: Event) -> None:
+        """Add one event."""
+        if isinstance(event, Scheduled):
+            operator = self.operators[event.path]
+            operator.runs += 1
+            operator.seconds += event.seconds
+        elif isinstance(event, RecordsSent):
+            self.operators[event.path].sent += event.records
+            self.edges[event.path, *event.target] += event.records
+        elif isinstance(event, Read):
+            self.operators[event.path].read += event.records
+        elif isinstance(event, Waited):
+            self.waited += event.seconds
+        elif isinstance(event, ProgressSent):
+            self.progress_sent += 1
+        elif isinstance(event, ProgressReceived):
+            self.progress_received += 1
+        elif isinstance(event, Ended):
+            self.ended.append(event.path)

@@ -28,8 +28,7 @@ from typing import Any, Final, Self
 from timely.errors import ConfigurationError
 from timely.inspect.pictures import asset, script_value
 from timely.inspect.report import Reporter, report_always, reporting
-from timely.inspect.report_aggregator import ReportAggregator, RunGroups
-from timely.inspect.run_samples import RunSamples
+from timely.inspect.report_aggregator import ReportAggregator, RunGroups, RunSamples
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
-from timely.inspect.event_log import EventLog
-from timely.inspect.tally import OperatorTally, Tally
+from timely.inspect.event_log import EventLog, OperatorTally, Tally
 from timely.monitor.dataflow_position import lag, position_of
 from timely.worker import Worker
 

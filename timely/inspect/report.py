@@ -21,11 +21,9 @@ import attrs
 
 from timely.dataflow import ScopeBuilder
 from timely.inspect.capability_holders import number_of, operators_of
-from timely.inspect.event_log import EventLog
+from timely.inspect.event_log import Ended, Event, EventLog, OperatorBuilt, Tally
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
-from timely.inspect.tally import Tally
-from timely.inspect.trace_events import Ended, Event, OperatorBuilt
 from timely.monitor.dataflow_position import lag
 from timely.monitor.memory import resident_memory
 from timely.worker import Worker

@@ -17,10 +17,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.inspect.edge_counts import edge_counts
 from timely.inspect.pictures import Picture
 from timely.inspect.report import DRAWN, shaped
-from timely.inspect.snapshots import Snapshot
+from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, Wire
 
 Report: TypeAlias = Mapping[str, Any]
 """A report of ``timely.inspect.report.Reporter``."""
@@ -239,3 +238,129 @@ def _operator(
         "by_worker": [each.get(path, (0, 0.0, 0, 0)) for each in done],
         "described": [each.get(path, []) for each in described],
     }
+
+
+Sent = Mapping[tuple[str, str, int], int]
+"""Records by sender, receiver and the receiver's port; a scope receives what enters it, or leaves it."""
+
+
+def edge_counts(shape: Snapshot, sent: Sent) -> dict[str, list[int]]:
+    """Return the records of each wire of each scope, by the scope's path, in the order of its wires.
+
+    Operators send records; what enters or leaves a nested scope carries on the wires inside it and behind it.
+
+    >>> import timely
+    >>> from timely.inspect import EventLog, Tally, snapshot
+    >>> worker = timely.Worker()
+    >>> tally = Tally.of(EventLog(worker))
+    >>> with worker.dataflow(name="df") as scope:
+    ...     numbers = scope.to_stream(range(5))
+    ...     with scope.region(name="inner") as inner:
+    ...         _ = numbers.enter(inner).filter(lambda x: x > 2).leave().probe()
+    >>> worker.run()
+    >>> edge_counts(snapshot(scope), tally.edges)
+    {'/df': [5, 2], '/df/inner#1': [5, 2]}
+    """
+    around: dict[str, Snapshot] = {}
+
+    def carried(shape: Snapshot, wire: Wire) -> int:
+        (node, port), (to, to_port) = wire.source, wire.target
+        if node == ENTRY:
+            return arriving(around[shape.path], (shape.index, port)) if shape.path in around else 0
+        child = shape.children[node]
+        if child.kind == "scope":
+            around[child.path] = shape
+            return arriving(child, (EXIT, port))
+        receiver = shape if to == EXIT else shape.children[to]
+        return sent.get((child.path, receiver.path, to_port), 0)
+
+    def arriving(shape: Snapshot, end: tuple[int, int]) -> int:
+        """Return the records of all wires of a scope that end there."""
+        return sum(carried(shape, wire) for wire in shape.wires if wire.target == end)
+
+    def counts(shape: Snapshot) -> dict[str, list[int]]:
+        """Return the records of each wire of a scope, and of those nested in it."""
+        by_path = {shape.path: [carried(shape, wire) for wire in shape.wires]}
+        for child in shape.children:
+            if child.kind == "scope":
+                around[child.path] = shape
+                by_path |= counts(child)
+        return by_path
+
+    return counts(shape)
+
+
+_MOST: Final = 240
+"""Samples of a run, at most."""
+
+_EVERY: Final = 1.0
+"""Least seconds between two samples at first."""
+
+
+@attrs.define(eq=False)
+class _Series:
+    """The samples of one run, and the least seconds between two."""
+
+    every: float = _EVERY
+    samples: list[dict[str, Any]] = attrs.field(factory=list)
+
+    def add(self, sample: dict[str, Any]) -> None:
+        if self.samples and sample["at"] - self.samples[-1]["at"] < self.every:
+            return
+        self.samples.append(sample)
+        if len(self.samples) > _MOST:
+            self.samples = self.samples[::2]
+            self.every *= 2
+
+
+class RunSamples:
+    """Keeps samples of the runs that a page shows, and forgets those of runs that it no longer shows.
+
+    >>> kept = RunSamples()
+    >>> run = {"key": "a", "over": False, "workers": [{"worker": 0, "memory": 7}], "dataflows": []}
+    >>> for at in range(1000):
+    ...     kept.add([run], float(at))
+    >>> samples = kept.of(run)
+    >>> len(samples) <= 240, samples[0]["at"], samples[-1]["at"] >= 992, samples[0]["workers"]
+    (True, 0.0, True, {'0': [7, 0]})
+    """
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series] = {}
+
+    def add(self, runs: Sequence[Mapping[str, Any]], at: float) -> None:
+        """Take a sample of each run that is not over; of one that ended, the end."""
+        self._series = {run["key"]: self._series.get(run["key"]) or _Series() for run in runs}
+        for run in runs:
+            series = self._series[run["key"]]
+            if not run["over"]:
+                series.add(_sample(run, at))
+            elif not (series.samples and series.samples[-1]["over"]):
+                series.samples.append(_sample(run, at))
+
+    def of(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the samples of a run."""
+        series = self._series.get(run["key"])
+        return [] if series is None else list(series.samples)
+
+
+def _sample(run: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """Return what is drawn over time: of workers memory and seconds in operators; of dataflows what ``_flow`` returns."""
+    flows = run["dataflows"]
+    return {
+        "at": round(at, 2),
+        "over": run["over"],
+        "workers": {
+            str(worker["worker"]): [
+                worker["memory"],
+                round(sum(row["by_worker"][place][1] for flow in flows for row in flow["operators"]), 3),
+            ]
+            for place, worker in enumerate(run["workers"])
+        },
+        "dataflows": {str(flow["number"]): _flow(flow) for flow in flows},
+    }
+
+
+def _flow(flow: Mapping[str, Any]) -> list[int | None]:
+    """Return the records read by all operators, the epochs that the frontier is behind, and the unread records."""
+    return [sum(done[2] for row in flow["operators"] for done in row["by_worker"]), flow["lag"], flow["unread"]]

@@ -28,16 +28,14 @@ from timely.operators.keyed.stream_joins import join
 from timely.operators.loop_edges import LoopHandle, connect_loop, enter, feedback, leave
 from timely.operators.notificator import Notificator
 from timely.operators.probes import ProbeHandle, probe
-from timely.operators.program_inputs import input_from, new_input, to_stream
+from timely.operators.program_inputs import UnorderedHandle, input_from, new_input, new_unordered_input, to_stream
 from timely.operators.recordings.capture_events import EventSink, EventSource, Messages, Progress, StreamState
 from timely.operators.recordings.captures import Capture, capture, capture_into, extract
-from timely.operators.recordings.connection import ConnectionSink, ConnectionSource
 from timely.operators.recordings.event_link import EventLink, LinkReader
-from timely.operators.recordings.recording import FileSink, FileSource
+from timely.operators.recordings.recording import ConnectionSink, ConnectionSource, FileSink, FileSource
 from timely.operators.recordings.replaying import replay
 from timely.operators.results import ok_err
 from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition
-from timely.operators.unordered import UnorderedHandle, new_unordered_input
 from timely.operators.vertices import Vertex, redistribute_by_key, vertex
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort
 from timely.errors import CapabilityError, ContainerError, TimestampError, brief
-from timely.operators.resuming import ResumeTime
+from timely.operators.state_registration import ResumeTime
 from timely.operators.type_variables import D, T
 from timely.progress import TimeDomain
 

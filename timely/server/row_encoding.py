@@ -131,7 +131,8 @@ def pieces(*parts: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(together)
 
 
-_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def event(name: str, data: Any, id: str | None = None) -> bytes:

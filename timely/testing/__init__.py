@@ -11,10 +11,9 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install hypothesis") from error
 
 from timely.testing.connectors import MemoryBroker, MemorySink, MemorySource, check_sink, check_source
-from timely.testing.function_checks import check_function
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.laws import check_lattice, check_refinement, check_summary, check_timestamp
-from timely.testing.migration import check_migration
+from timely.testing.migration import check_function, check_migration
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.random_dataflows import Dataflow, dataflows
 from timely.testing.simulated_network import Network

@@ -23,7 +23,7 @@ from timely.differential.trace.state_memory import guarded
 from timely.differential.trace.trace_limits import TraceLimits
 from timely.differential.updates.updates import Container, Update
 from timely.errors import GraphError, StateError
-from timely.operators.keyed.key_kinds import KeyKinds
+from timely.operators.keyed.by_record import KeyKinds
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, register_keyed_state
 from timely.order import PartialOrder

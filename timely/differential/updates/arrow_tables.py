@@ -73,8 +73,7 @@ def table_of_changes(containers: Sequence[Container], schema: pa.Schema, place: 
 
     from timely.dataflow import OutputSchema
     from timely.differential.updates.row_columns import RowColumns
-    from timely.operators.keyed.column_aggregates import aggregated
-    from timely.operators.keyed.column_numbers import canonical_keys
+    from timely.operators.keyed.column_numbers import aggregated, canonical_keys
 
     if sum(map(len, containers)) < MANY:
         return None

@@ -21,7 +21,7 @@ from timely.operators.type_variables import T
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from timely.operators.keyed.column_aggregates import Aggregate
+    from timely.operators.keyed.column_numbers import Aggregate
 
 WAITING: Final = 1 << 20
 """Rows to collect before they are aggregated with those before them."""
@@ -132,7 +132,7 @@ class PartialAggregates:
         return batches
 
     def _gather(self) -> None:
-        from timely.operators.keyed.column_aggregates import aggregated  # imports NumPy and Arrow
+        from timely.operators.keyed.column_numbers import aggregated  # imports NumPy and Arrow
 
         if not self._waiting:
             return
@@ -144,7 +144,7 @@ class PartialAggregates:
     def _add_up(self, table: pa.Table) -> None:
         import pyarrow as pa
 
-        from timely.operators.keyed.column_aggregates import aggregated
+        from timely.operators.keyed.column_numbers import aggregated
 
         if self._done is not None:
             with self._explained(self._again, self._done, table):

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias, overload
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, operator_name, records_of, scope_of
 from timely.errors import GraphError, require_package
 from timely.operators.generic import binary_frontier
-from timely.operators.keyed.by_record import by_first
-from timely.operators.keyed.key_kinds import KeyKinds
+from timely.operators.keyed.by_record import KeyKinds, by_first
 from timely.operators.state_registration import ChangeLog, key_route
 from timely.operators.type_variables import K, T, V, W
 from timely.progress import lattice

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from timely.errors import SchemaError
 from timely.graphs.structures.arrays import Column, inverse, sorted_order
 from timely.operators.keyed import column_kernels as kernels
-from timely.operators.keyed.column_aggregates import aggregated
+from timely.operators.keyed.column_numbers import aggregated
 
 
 @attrs.frozen
