@@ -84,60 +84,6 @@ def test_unread_records_are_counted_where_they_wait() -> None:
     assert "has not read 3 records at 0" in str(reason)
 
 
-def test_what_is_held_in_a_loop_is_seen_from_outside() -> None:
-    worker, held = timely.Worker(), list[Any]()
-    with worker.dataflow(name="df") as scope:
-        numbers, stream = scope.new_input()
-        with scope.iterative("loop") as loop:
-            handle, again = loop.feedback()
-            small, large = hoard(stream.enter(loop).concat(again).map(lambda x: x + 1), held).branch(lambda x: x >= 3)
-            small.connect_loop(handle)
-            probe = large.leave().probe()
-    numbers.send(0)
-    numbers.close()
-    settle(worker)
-    result = worker.explain(probe)
-    assert result.frontier == (0,)
-    assert {reason.path for reason in result.reasons} == {"/df/loop#1/hoarder#3"}
-    assert {reason.time.inner for reason in result.reasons} == {0, 1, 2}
-    assert all([leg.scope for leg in reason.way] == ["/df/loop#1", "/df"] for reason in result.reasons)
-    held.clear()
-    settle(worker)
-    assert worker.explain(probe).reasons == ()
-
-
-def test_what_is_held_outside_is_seen_from_within_a_loop() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(name="df") as scope:
-        numbers, stream = scope.new_input()
-        with scope.iterative("loop") as loop:
-            inside = stream.enter(loop)
-            probe = inside.probe()
-    numbers.advance_to(4)
-    settle(worker)
-    result = worker.explain(probe)
-    assert result.frontier == (timely.Product(4, 0),)
-    assert [(reason.path, reason.time) for reason in result.reasons] == [("/df/input#0", 4)]
-    assert worker.explain(inside).reasons[0].path == "/df/input#0"
-
-
-@pytest.mark.parametrize("together", [True, False], ids=["concatenated", "at several places"])
-def test_only_what_is_behind_is_named(together: bool) -> None:
-    worker = timely.Worker()
-    with worker.dataflow(name="df") as scope:
-        slow, one = scope.new_input()
-        fast, two = scope.new_input()
-        probe = (one.concat(two) if together else one).probe()
-        if not together:
-            timely.operators.probe(two, probe)
-    fast.advance_to(9)
-    settle(worker)
-    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#0"]
-    slow.close()
-    settle(worker)
-    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#1"]
-
-
 @pytest.mark.parametrize("aside", [False, True])
 def test_workers_of_one_process_are_distinguished(aside: bool) -> None:
     ready, over = threading.Barrier(2), threading.Barrier(2)

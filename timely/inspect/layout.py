@@ -68,17 +68,7 @@ def lay_out(shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> Box:
 
 
 def feedback_wires(shape: Snapshot) -> set[int]:
-    """Return the numbers of a scope's own wires that close cycles, in a depth-first walk from its inputs and sources.
-
-    >>> import timely
-    >>> from timely.inspect import snapshot
-    >>> with timely.Worker().dataflow(name="df") as scope, scope.iterative("loop") as loop:
-    ...     back, again = loop.feedback()
-    ...     again.map(lambda x: x).connect_loop(back)
-    >>> [loop_shape] = snapshot(scope).children
-    >>> [(loop_shape.wires[number].source, loop_shape.wires[number].target) for number in feedback_wires(loop_shape)]
-    [((1, 0), (0, 0))]
-    """
+    """Return the numbers of a scope's own wires that close cycles, in a depth-first walk from its inputs and sources."""
     after: dict[int, list[tuple[int, int]]] = {}
     for number, wire in enumerate(shape.wires):
         after.setdefault(wire.source[0], []).append((number, wire.target[0]))

@@ -248,18 +248,6 @@ def edge_counts(shape: Snapshot, sent: Sent) -> dict[str, list[int]]:
     """Return the records of each wire of each scope, by the scope's path, in the order of its wires.
 
     Operators send records; what enters or leaves a nested scope carries on the wires inside it and behind it.
-
-    >>> import timely
-    >>> from timely.inspect import EventLog, Tally, snapshot
-    >>> worker = timely.Worker()
-    >>> tally = Tally.of(EventLog(worker))
-    >>> with worker.dataflow(name="df") as scope:
-    ...     numbers = scope.to_stream(range(5))
-    ...     with scope.region(name="inner") as inner:
-    ...         _ = numbers.enter(inner).filter(lambda x: x > 2).leave().probe()
-    >>> worker.run()
-    >>> edge_counts(snapshot(scope), tally.edges)
-    {'/df': [5, 2], '/df/inner#1': [5, 2]}
     """
     around: dict[str, Snapshot] = {}
 

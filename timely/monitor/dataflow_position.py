@@ -13,15 +13,6 @@ def position_of(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
     """Return the least outstanding epoch of a dataflow with ``int`` times, and the greatest round in its loops.
 
     On any worker, as far as is known here; ``None`` where nothing is outstanding.
-
-    >>> from timely import Worker
-    >>> worker = Worker()
-    >>> with worker.dataflow(int) as scope:
-    ...     numbers, stream = scope.new_input()
-    >>> numbers.advance_to(2)
-    >>> _ = worker.step()
-    >>> position_of(scope)
-    (2, None)
     """
     rounds = [number for nested in scope.scopes if (number := rounds_of(nested)) is not None]
     return min(epochs(scope.subgraph), default=None), max(rounds, default=None)

@@ -50,12 +50,6 @@ class LocalWorkers:
 
     ``answer(members, query)`` answers queries of other processes. Where ``counts_records`` is set, the records that inputs send
     are counted.
-
-    >>> worker = Worker()
-    >>> with LocalWorkers() as workers:
-    ...     workers.add(worker)
-    ...     local_workers_of(worker) is workers, local_workers_of(Worker())
-    (True, None)
     """
 
     def __init__(
@@ -96,13 +90,7 @@ class LocalWorkers:
             stop_workers()
 
     def stop(self) -> None:
-        """Stop the workers of this process; any thread may call it.
-
-        >>> workers = LocalWorkers()
-        >>> workers.stop()
-        >>> workers.when_stopped(lambda: print("stopped"))
-        stopped
-        """
+        """Stop the workers of this process; any thread may call it."""
         with self._lock:
             self._stopped = True
             stop_workers = self._stop_workers
