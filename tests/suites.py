@@ -121,6 +121,8 @@ class Outcome:
                 self.refused[f"a value: {reason(str(error.__cause__))}"] += 1
             else:
                 self.wrong.append(f"{sql}\n  {error}")
+        except OverflowError:  # a moment that Python has not
+            raise
         except Exception as error:  # nothing else may leave dd.sql
             self.wrong.append(f"{sql}\n  {type(error).__name__}: {error}")
         else:
@@ -174,11 +176,14 @@ def views(sql: str, tables: Tables) -> list[Counter[Any]]:
 def contents(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
     """Return the tables of a database."""
     names = [name for (name,) in connection.execute("select table_name from duckdb_tables()").fetchall()]
-    tables = {name: connection.table(name).to_arrow_table() for name in names}
-    return {
-        name: pa.table(table.columns, pa.schema([field.remove_metadata() for field in table.schema]))  # of types of Arrow
-        for name, table in tables.items()
-    }
+    return {name: _as_here(connection.table(name).to_arrow_table()) for name in names}
+
+
+def _as_here(table: pa.Table) -> pa.Table:
+    """Return a table with the types that tables have here: none of DuckDB's own, and no numbers of 32 bits."""
+    fields = [field.remove_metadata() for field in table.schema]
+    wide = [field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field for field in fields]
+    return pa.table(table.columns, pa.schema(fields)).cast(pa.schema(wide))
 
 
 def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:

@@ -153,7 +153,7 @@ def test_rows_come_out_once_when_their_window_closes(query: str, tmp_path: Path)
         Counter(plain(row[:-1]) for row in at_epoch if watermark is not None and row[-1] <= watermark)
         for at_epoch, watermark in zip(rows, whole, strict=True)
     ]
-    final = f"{query} emit on window close"
+    final = f"{query} emit on window close;"
     assert one.coming.views(final) == expected
     assert one.coming.views_on_workers(final) == expected
     assert one.coming.views_after_restart(final, tmp_path) == expected[RESTART:]

@@ -34,10 +34,13 @@ def test_every_column_that_a_plan_reads_is_one_of_its_inputs(query: str) -> None
             assert ids_in(*node.expressions) <= {number for inner in node.inputs for number in ids(inner)}
 
 
-def test_nested_comparisons_with_any_grow_by_their_depth() -> None:
+@pytest.mark.parametrize(
+    ("before", "behind"), [("(", " <> any (select w > 2 from edges))"), ("(w > 1) <> all (select ", " from edges)")]
+)
+def test_nested_comparisons_with_any_grow_by_their_depth(before: str, behind: str) -> None:
     sizes = []
     for depth in (12, 24):
-        plan, binder = bound(f"select {'(' * depth}true{' <> any (select w > 2 from edges))' * depth} from orders")
+        plan, binder = bound(f"select {before * depth}true{behind * depth} from edges")
         sizes.append(sum(len(parts_in(node.expressions)) for node in plans_in(decorrelated(plan, binder.fresh))))
     assert sizes[1] < 3 * sizes[0]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, conversion, lower_case
+from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, conversion, list_of, lower_case
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
 from timely.server.contents import COMPARISONS, Change, Row, RowCondition
 
@@ -193,7 +193,7 @@ def _converted(value: Any, kind: Kind) -> Any:
         raise SqlError(f"{brief(value)} is no text: half of a surrogate pair stands alone in it")
     if isinstance(value, str) and kind is not Kind.TEXT:
         # All digits of a decimal: the table refuses those that it does not have. Lists and structs are written as JSON.
-        convert = conversion(Kind.TEXT, kind.base) or conversion(Kind.JSON, kind)
+        convert = conversion(Kind.TEXT, kind.base) or conversion(Kind.JSON, kind if kind.entry is None else list_of(kind.entry))
         if convert is None:
             raise SqlError(f"{brief(value)} is a text")
         if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", value):  # a cast would round it
@@ -217,10 +217,13 @@ def rows_of(columns: Sequence[Column], content: Any, what: str) -> list[Row]:
 def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[RowCondition]:
     """Return the conditions of a URL: ``column=value``, ``column.gte=value`` and so on, and ``column.null=true``.
 
+    >>> from timely.differential.tables.values.kinds import map_of
     >>> conditions_of([Column("n", Kind.INTEGER)], [("n.gte", "5")])
     [RowCondition(place=0, comparison='gte', value=5)]
     >>> conditions_of([Column("a.b", Kind.INTEGER)], [("a.B", "5"), ("a.b.lt", "7")])
     [RowCondition(place=0, comparison='eq', value=5), RowCondition(place=0, comparison='lt', value=7)]
+    >>> conditions_of([Column("m", map_of(Kind.TEXT, Kind.INTEGER))], [("m", '[{"key": "a", "value": 1}]')])
+    [RowCondition(place=0, comparison='eq', value=(('a', 1),))]
     """
     places = {column.name: place for place, column in enumerate(columns)}
     pairs = list(parameters)

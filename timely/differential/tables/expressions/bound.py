@@ -51,7 +51,7 @@ class Literal(Expr):
     text: str | None = attrs.field(default=None, eq=False)
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)  # parts are shared, so that hashes of hashes would take 2^n
 class Call(Expr):
     """A function or an operator; texts of ``prepared`` arguments are read before the function has them."""
 
@@ -100,14 +100,14 @@ class Subquery(Expr):
     outer: frozenset[int]
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class ScalarQuery(Subquery):
     """The value of the one row that a subquery has."""
 
     error: str = attrs.field(default="", eq=False, kw_only=True)
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Membership(Subquery):
     """``EXISTS``, or whether ``asked`` are equal to the columns of a row, as ``equal`` compares them; or its opposite."""
 

@@ -170,9 +170,12 @@ def nodes_in(root: exp.Expr) -> list[exp.Expr]:
 
 
 def trees_of(tokens: list[Token], text: str) -> list[exp.Expr | None]:
-    """Return the trees of a text: ``EMIT ON WINDOW CLOSE`` stands at its end."""
-    if [token.text.upper() for token in tokens[-4:]] == ["EMIT", "ON", "WINDOW", "CLOSE"]:
-        trees = WRITTEN.parser().parse(tokens[:-4], text)
+    """Return the trees of a text: ``EMIT ON WINDOW CLOSE`` stands at its end, before semicolons."""
+    end = len(tokens)
+    while end and tokens[end - 1].token_type is TokenType.SEMICOLON:
+        end -= 1
+    if [token.text.upper() for token in tokens[max(end - 4, 0) : end]] == ["EMIT", "ON", "WINDOW", "CLOSE"]:
+        trees = WRITTEN.parser().parse(tokens[: end - 4], text)
         if isinstance(trees[-1], exp.Query):
             trees[-1].set("emits", True)
             return trees

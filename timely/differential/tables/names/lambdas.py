@@ -66,6 +66,8 @@ def _over(
     if not fewest <= len(own) <= fewest + 1 or len(set(own)) < len(own):
         raise refusal(node, f"its lambda has {fewest} different parameters, or one more, for the number of the element")
     grown = element if initial is None else common(initial.kind, element)
+    if initial is not None and grown is None:
+        raise refusal(node, f"it begins with {initial.kind.value}, and the elements are {element.value}: cast one")
     kinds: list[Kind | None] = [element, Kind.INTEGER] if what != "reduce" else [grown, element, Kind.INTEGER]
 
     def bound() -> tuple[list[Ref], Expr]:

@@ -155,7 +155,7 @@ def answer_of(
     names = (*own, *(f"order {number}" for number in range(len(plan.columns) - width)))
     columns = tuple(attrs.evolve(column, name=name) for column, name in zip(relation.columns, names, strict=True))
     watermarks = []
-    for ref, bound in rewriter.bounds(whole).items():
+    for ref, bound in rewriter.bounds(whole).items() if sources else ():
         if len(bound) == 1:  # the least of several is not the greatest of all rows
             ((scan, value),) = bound
             source = attrs.evolve(sources[scan.table], ids=(scan.columns[0].id,))

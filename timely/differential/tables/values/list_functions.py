@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
@@ -97,7 +99,10 @@ def _sum(values: Values) -> Any:
 
 def _average(values: Values) -> float | None:
     present = [(value, 1) for value in values if value is not None]
-    return canonical_float(float(ExactSum.of(present).result()) / len(present)) if present else None
+    if not present:
+        return None
+    total = ExactSum.of(present).result()
+    return float(Fraction(total) / len(present)) if isinstance(total, Decimal) else canonical_float(float(total) / len(present))
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Values], Any]:
