@@ -6,7 +6,6 @@ Each attack runs against one ``timely serve``, while a probe asks ``/health`` al
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import signal
@@ -20,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from tests.server.client import Reply, ask
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -101,13 +102,8 @@ class Server:
 
     def health(self) -> dict[str, Any]:
         """Return what ``/health`` says."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            connection.request("GET", "/health")
-            answer: dict[str, Any] = json.load(connection.getresponse())
-            return answer
-        finally:
-            connection.close()
+        health: dict[str, Any] = ask(self.port, "/health").content
+        return health
 
     def run(self, attack: Callable[[Server], str]) -> Outcome:
         """Run an attack, and probe until its queries are over."""
@@ -157,18 +153,12 @@ def _memory(number: int, name: str) -> float:
 
 def query(sql: str, accept: str = "application/json") -> Callable[[Server], str]:
     """Return the attack that asks for a query, and waits for its answer."""
+    return lambda server: _answer(ask(server.port, "/query", "POST", sql, Accept=accept))
 
-    def attack(server: Server) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
-        try:
-            connection.request("POST", "/query", sql.encode(), {"Accept": accept})
-            answer = connection.getresponse()
-            content = answer.read()
-            return f"{answer.status} {content.decode(errors='replace')[:70]}"
-        finally:
-            connection.close()
 
-    return attack
+def _answer(reply: Reply) -> str:
+    """Return how a request is answered."""
+    return f"{reply.status} {str(reply.content)[:70]}"
 
 
 @contextmanager
@@ -275,19 +265,8 @@ CLIENTS: Final = {
     "50 cross joins": together(QUERIES["cross join"], 50),
     "50 large results": together("select a.id, a.amount, b.customer from events a join orders b on a.id % 3000 = b.id", 50),
     "queries whose clients leave": leaving(LOOP, 50),
-    "2,000 conditions of a URL": lambda server: query_of(server, "/views/events?" + "&".join(["id.gte=0"] * 600)),
+    "2,000 conditions of a URL": lambda server: _answer(ask(server.port, "/views/events?" + "&".join(["id.gte=0"] * 600))),
 }
-
-
-def query_of(server: Server, path: str) -> str:
-    """Return how a request is answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return f"{answer.status} {answer.read().decode(errors='replace')[:70]}"
-    finally:
-        connection.close()
 
 
 ATTACKS: Final = {**{name: query(sql) for name, sql in QUERIES.items()}, **CLIENTS}

@@ -261,7 +261,7 @@ def k_core(edges: Edges[T, C, C], k: int) -> Collection[T, C]:
     once = _undirected(pairs, "k_core").map(_unpacked, columns=_unpacked)
     neighbours = once.flat_map(lambda edge: _both_ways(*edge), columns=_both_ways).arrange_by_key().as_collection()
     ends = neighbours.map(lambda edge: edge[0], columns=lambda src, dst: src)
-    nodes = (ends if k else _ends_of(pairs)).distinct()  # a self-loop alone has no neighbour
+    nodes = (ends if k else pairs.flat_map(lambda edge: edge, columns=lambda *both: both)).distinct()  # also of a self-loop alone
     few = Function(lambda node, counts: [(None, int(0 < counts[None] <= k))], partial(_few, k))
     with nodes.scope.iterative("k_core") as loop:
         lost: Variable = Variable(loop)  # a node, for each neighbour that is not in the core
@@ -437,10 +437,6 @@ def _packed_columns(one: Array, other: Array) -> Array:
 def _unpacked(packed: Any) -> tuple[Any, Any]:
     """Return the pair that was packed, or both columns."""
     return packed if isinstance(packed, tuple) else (packed >> 32, packed & 0xFFFFFFFF)
-
-
-def _ends_of(pairs: Collection[T, tuple[C, C]]) -> Collection[T, C]:
-    return pairs.flat_map(lambda edge: edge, columns=lambda *ends: ends)
 
 
 def _joins_two(name: str) -> Callable[[tuple[object, object]], bool]:

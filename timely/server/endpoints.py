@@ -54,7 +54,7 @@ from timely.server.row_encoding import (
     row_object,
     rows_of,
 )
-from timely.server.served_relations import Answer, ViewDescription
+from timely.server.served_relations import Answer
 from timely.server.views import Views
 
 if TYPE_CHECKING:
@@ -267,7 +267,13 @@ class Endpoints:
 
     async def _overview(self, request: web.Request) -> web.StreamResponse:
         time, relations = await self._reading(self._views.overview)
-        return web.json_response({"time": time, "writable": self._writable, "views": [_description(each) for each in relations]})
+        return web.json_response(
+            {
+                "time": time,
+                "writable": self._writable,
+                "views": [{**each._asdict(), "columns": columns_object(each.columns)} for each in relations],
+            }
+        )
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
         limit = _number("limit", _only(request.query, "limit"), self._views.limits.rows)
@@ -569,8 +575,7 @@ class Endpoints:
         def end(task: asyncio.Task[int]) -> None:
             self._held -= size
             self._admissions.discard(task)
-            if not task.cancelled():
-                task.exception()  # which the client has been told, if it is there
+            _retrieve(task)
 
         self._held += size
         self._admissions.add(task)
@@ -585,13 +590,9 @@ class Endpoints:
             raise SqlError(f"the script has {len(text)} characters, and {self._views.limits.query_length} at most are read")
         await self._defining.acquire()
         defined = _on(self._definitions, self._defined, text)
-        defined.add_done_callback(self._end_definition)
+        defined.add_done_callback(lambda _: self._defining.release())
+        defined.add_done_callback(_retrieve)
         return web.json_response({"time": await asyncio.shield(defined)})
-
-    def _end_definition(self, defined: asyncio.Future[int]) -> None:
-        self._defining.release()
-        if not defined.cancelled():
-            defined.exception()  # which the client has been told, if it is there
 
     def _defined(self, text: str) -> int:
         if not self._connectors and any(isinstance(each, ConnectorDefinition) for each in parse_script(text)):
@@ -622,6 +623,11 @@ class Endpoints:
 
 def _on(threads: ThreadPoolExecutor, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
     return asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
+
+def _retrieve(done: asyncio.Future[int]) -> None:
+    if not done.cancelled():
+        done.exception()  # which the client has been told, if it is there
 
 
 async def _secured(request: web.Request, response: web.StreamResponse) -> None:
@@ -713,11 +719,6 @@ def _parsed(text: str) -> Any:
         return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"the body is no JSON: {error}") from None
-
-
-def _description(each: ViewDescription) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": each.name, "kind": each.kind, "columns": columns_object(each.columns), "rows": each.rows}
-    return {**described, "query": each.query, "error": each.error}
 
 
 def _error(status: int, message: str) -> web.Response:

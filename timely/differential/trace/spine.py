@@ -155,9 +155,9 @@ class BlockRun(Generic[C]):
     def advance(self, moved: Move) -> None:
         self._blocks.advance(moved)
 
-    def only_block(self) -> C | None:
-        """Return its only block, if that is in memory."""
-        return self._blocks.block(0) if len(self._first) == 1 and not self.on_disk else None
+    def alone(self) -> Run[C]:
+        """Return its only block, if that is in memory, or else itself."""
+        return self._blocks.block(0) if len(self._first) == 1 and not self.on_disk else self
 
     def _find(self, number: int) -> int:
         """Return the block that may have a number, or -1."""
@@ -233,10 +233,8 @@ class _RunWriter(Generic[C]):
         """Return the run, with the times that those of the parts have become; as a chunk, if it is one block in memory."""
         if self._waiting:
             self._write(all_of_it=True)
-        run = self._run
-        run.advance(moved)
-        only = run.only_block()
-        return run if only is None else only
+        self._run.advance(moved)
+        return self._run.alone()
 
 
 @final

@@ -54,9 +54,9 @@ class StateMemory:
         self.budget = budget
         self._every = every
         self.trace = trace
-        self._counted = [0]
+        self._counted = counted = [0]
         self._since = 0  # updates that were appended since
-        finalize(self, _give_back, budget, self._counted).atexit = False
+        finalize(self, lambda: budget.give_back(counted[0])).atexit = False
 
     def appended(self, updates: int) -> None:
         """Count the trace now and then; beyond the limit move the largest traces to disk."""
@@ -115,10 +115,6 @@ def guarded(info: OperatorInfo, logic: Callable[..., Any], sizes: Callable[[], s
             ) from error
 
     return run
-
-
-def _give_back(budget: MemoryBudget, counted: list[int]) -> None:
-    budget.give_back(counted[0])
 
 
 def memory_of(trace: Spillable, every: int) -> StateMemory | None:
