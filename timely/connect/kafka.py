@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.connect.keyed_rows import check_key, keyed
-from timely.connect.protocols import Change, ReadBatch, check_history
+from timely.connect.keyed_rows import KeyedTable, RowsByKey
+from timely.connect.protocols import ReadBatch
 from timely.connect.record_values import avro_reader, json_reader, json_text, typed_array
 from timely.dataflow import declared_schema
 from timely.errors import ConnectorError, brief, error_text, require_package
@@ -228,7 +228,7 @@ class KafkaSource:
             raise ConnectorError(f"source {self.name!r}: Kafka: {error_text(error)}") from error
 
 
-class KafkaSink:
+class KafkaSink(KeyedTable):
     """Keeps a compacted topic equal to a view whose rows differ in ``key``: records for rows, tombstones for those that went.
 
     Keys and values are JSON: one key column is its value, several are an object, as the row is. An epoch is one transaction, with
@@ -238,49 +238,37 @@ class KafkaSink:
 
     def __init__(self, brokers: _Brokers, topic: str, *, key: str | Sequence[str], name: str | None = None) -> None:
         require_package("confluent_kafka", "KafkaSink", "kafka")
-        self.name = name or topic
+        super().__init__(topic, key, name, "Kafka")
+        self._place = f"topic {topic}"
         self._topic = topic
         self._brokers = brokers
-        self._key = (key,) if isinstance(key, str) else tuple(key)
-        self._columns: tuple[str, ...] = ()
-        self._history = ""
-        self._epoch: int | None = None
+        self._line: tuple[str, int | None] | None = None  # the history and the epoch of the last commit, while it is open
         self._producer: Any = None
 
     def open(self, history: str, columns: Sequence[str] | None) -> int | None:
         """Fence older runs, and return the last epoch that was committed."""
-        from confluent_kafka import Producer
-
-        self._columns = check_key(self.name, self._key, columns)
-        with self._blaming():
-            self._producer = Producer(_settings(self._brokers, transactional_id=self.name))
-            self._producer.init_transactions(_PATIENCE)
-            self._producer.list_topics(EPOCHS, timeout=_PATIENCE)  # makes it where brokers may
-        other, self._epoch = self._last()
-        check_history(self.name, f"topic {self._topic}", history, other, self._epoch)
-        self._history = history
-        return self._epoch
-
-    def commit(self, epoch: int, changes: Sequence[Change]) -> None:
-        """Write the rows and the epoch in one transaction."""
-        rows = keyed(self.name, self._key, self._columns, changes)
-        if self._epoch is not None and epoch <= self._epoch:
-            return
-        with self._blaming():
-            if self._producer is None:
-                raise ConnectorError(f"sink {self.name!r}: a commit has failed: let the next run open it again")
-            self._producer.begin_transaction()
-            for key in rows.deletes:
-                self._produce(self._topic, key=self._key_text(key), value=None)
-            for key, row in [*rows.updates.items(), *rows.inserts.items()]:
-                self._produce(self._topic, key=self._key_text(key), value=json_text(dict(zip(self._columns, row))))
-            self._produce(EPOCHS, key=self.name, value=json_text({"history": self._history, "epoch": epoch}), partition=0)
-            self._producer.commit_transaction(_PATIENCE)
-        self._epoch = epoch
+        self._line = None
+        return super().open(history, columns)
 
     def close(self) -> None:
         """Give up the transaction that is under way, if there is one."""
         self._producer = None
+
+    def _last(self, producer: Any) -> tuple[str, int | None]:
+        return self._line or ("", None)
+
+    def _claim(self, producer: Any) -> None:
+        self._line = self._history, self._last(producer)[1]
+
+    def _write(self, producer: Any, epoch: int, rows: RowsByKey) -> None:
+        producer.begin_transaction()
+        for key in rows.deletes:
+            self._produce(self._topic, key=self._key_text(key), value=None)
+        for key, row in [*rows.updates.items(), *rows.inserts.items()]:
+            self._produce(self._topic, key=self._key_text(key), value=json_text(dict(zip(self._columns, row))))
+        self._produce(EPOCHS, key=self.name, value=json_text({"history": self._history, "epoch": epoch}), partition=0)
+        producer.commit_transaction(_PATIENCE)
+        self._line = self._history, epoch
 
     def _key_text(self, key: tuple[Any, ...]) -> str:
         return json_text(key[0] if len(key) == 1 else dict(zip(self._key, key)))
@@ -294,7 +282,7 @@ class KafkaSink:
             else:
                 return
 
-    def _last(self) -> tuple[str, int | None]:
+    def _committed(self) -> tuple[str, int | None]:
         """Return the history and the epoch of the last commit."""
         source = KafkaSource(self._brokers, EPOCHS, "history string, epoch long", keyed=True, bounded=True, name=self.name)
         last: tuple[str, int | None] | None = None
@@ -311,11 +299,18 @@ class KafkaSink:
         return last or ("", None)  # it has a tombstone where somebody begins anew
 
     @contextlib.contextmanager
-    def _blaming(self) -> Iterator[None]:
-        from confluent_kafka import KafkaError, KafkaException
+    def _transaction(self) -> Iterator[Any]:
+        from confluent_kafka import KafkaError, KafkaException, Producer
 
         try:
-            yield
+            if self._line is None:
+                self._producer = Producer(_settings(self._brokers, transactional_id=self.name))
+                self._producer.init_transactions(_PATIENCE)
+                self._producer.list_topics(EPOCHS, timeout=_PATIENCE)  # makes it where brokers may
+                self._line = self._committed()
+            if self._producer is None:
+                raise ConnectorError(f"sink {self.name!r}: a commit has failed: let the next run open it again")
+            yield self._producer
         except KafkaException as error:
             self._producer = None
             code = error.args[0].code()
