@@ -19,7 +19,7 @@ from benchmarks.progress_traffic import Counted, Drive, lockstep, model, scatter
 from benchmarks.report import Row
 from timely import Exchange, InputPort, Notificator, OutputPort, Pipeline, Product, Step, Worker
 from timely.progress import ProgressGroups
-from timely.progress.aggregation import FAN_OUT
+from timely.progress.exchange import FAN_OUT
 
 INNER = 10
 SIZES = tuple(2**k for k in range(1, 11))

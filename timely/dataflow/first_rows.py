@@ -83,8 +83,7 @@ def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 20, first: str 
         left = limit - len(rows)
         if left > 0:
             rows += [{first: time, **row} if first is not None else row for row in _rows(container, left)]
-    columns = tuple(dict.fromkeys(column for row in rows for column in row))
-    return Preview(columns, tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in rows), total)
+    return _preview(rows, total)
 
 
 def joined(previews: Sequence[Preview], *, limit: int = 10) -> Preview:
@@ -96,10 +95,13 @@ def joined(previews: Sequence[Preview], *, limit: int = 10) -> Preview:
     1
     two
     """
-    columns = tuple(dict.fromkeys(column for each in previews for column in each.columns))
     rows = [dict(zip(each.columns, row, strict=True)) for each in previews for row in each.rows][:limit]
-    cells = tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in rows)
-    return Preview(columns, cells, sum(each.total for each in previews))
+    return _preview(rows, sum(each.total for each in previews))
+
+
+def _preview(rows: Sequence[Mapping[str, Any]], total: int) -> Preview:
+    columns = tuple(dict.fromkeys(column for row in rows for column in row))
+    return Preview(columns, tuple(tuple(row.get(column, _ABSENT) for column in columns) for row in rows), total)
 
 
 def _rows(container: Any, limit: int) -> list[dict[str, Any]]:

@@ -6,12 +6,20 @@ which may still appear. Import the names from this package, not from its modules
 
 from timely.order import Product
 from timely.progress.activation_queue import ActivationQueue
-from timely.progress.aggregation import PROGRESS_MODES, GroupBatch, GroupMark, ProgressAggregator, ProgressGroups, ProgressMode
 from timely.progress.antichain import Antichain, MutableAntichain
 from timely.progress.change_batch import ChangeBatch, CountSink
 from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
-from timely.progress.exchange import ProgressBatch, ProgressExchange
+from timely.progress.exchange import (
+    PROGRESS_MODES,
+    GroupBatch,
+    GroupMark,
+    ProgressAggregator,
+    ProgressBatch,
+    ProgressExchange,
+    ProgressGroups,
+    ProgressMode,
+)
 from timely.progress.graph import GraphBuilder, SummaryRow, connected
 from timely.progress.graph_theory import strongly_connected
 from timely.progress.lattices import Lattice, lattice

@@ -350,12 +350,34 @@ def connect_mesh(
     if len(run) != RUN:
         raise ConfigurationError(f"a mesh needs a run id of {RUN} bytes; this one has {len(run)}")
     deadline = time.monotonic() + timeout
+    missing = {peer for peer in addresses if peer > index}
     sockets: dict[int, ssl.SSLSocket] = {}
+
+    def admit(sock: ssl.SSLSocket, hello: Hello) -> None:
+        if hello.run != run or hello.generation != generation:
+            reason = f"it is of generation {hello.generation} of this run, which is in generation {generation}"
+            refuse(sock, reason, known=True)
+        elif hello.receiver != index or hello.sender not in missing:
+            reason = f"worker {hello.sender} wants worker {hello.receiver}, which worker {index} does not expect"
+            refuse(sock, reason, known=True)
+        elif welcome(sock):
+            missing.discard(hello.sender)
+            sockets[hello.sender] = sock
+            connected(sock)
+
     try:
         context = speaker(identity, identity.certificate)
         for peer in sorted(peer for peer in addresses if peer < index):
             sockets[peer] = _dial_peer(addresses[peer], context, Hello(run, generation, index, peer), deadline)
-        _Gate(index, {peer for peer in addresses if peer > index}, run, generation, sockets).run(listener, identity, deadline)
+        accepting = credentials.listener(identity, identity.certificate)
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+            reception = Reception(selector, listener, lambda name: accepting if name == run else None, admit)
+            stack.callback(reception.close)
+            while missing:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise PeerLostError(f"worker {index} waited in vain for worker(s) {sorted(missing)} to connect")
+                reception.serve(min(left, 1.0))
     except BaseException:
         for sock in sockets.values():
             sock.close()
@@ -374,48 +396,3 @@ def _dial_peer(address: Address, context: ssl.SSLContext, hello: Hello, deadline
         raise PeerLostError(
             f"worker {hello.sender} could not connect to {where}: {file_error_text(error)}{'' if out_of_files(error) else others}"
         ) from error
-
-
-class _Gate:
-    """Admits the workers above this one, each once."""
-
-    def __init__(self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, ssl.SSLSocket]) -> None:
-        self._index = index
-        self._missing = missing
-        self._run = run
-        self._generation = generation
-        self._sockets = sockets
-
-    def run(self, listener: socket.socket, identity: Identity, deadline: float) -> None:
-        """Admit until no worker is missing; ``PeerLostError`` at the deadline."""
-        context = credentials.listener(identity, identity.certificate)
-        with selectors.DefaultSelector() as selector:
-            reception = Reception(selector, listener, lambda run: context if run == self._run else None, self._admit)
-            try:
-                while self._missing:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise PeerLostError(
-                            f"worker {self._index} waited in vain for worker(s) {sorted(self._missing)} to connect"
-                        )
-                    reception.serve(min(left, 1.0))
-            finally:
-                reception.close()
-
-    def _admit(self, sock: ssl.SSLSocket, hello: Hello) -> None:
-        if hello.run != self._run or hello.generation != self._generation:
-            refuse(
-                sock,
-                f"it is of generation {hello.generation} of this run, which is in generation {self._generation}",
-                known=True,
-            )
-        elif hello.receiver != self._index or hello.sender not in self._missing:
-            refuse(
-                sock,
-                f"worker {hello.sender} wants worker {hello.receiver}, which worker {self._index} does not expect",
-                known=True,
-            )
-        elif welcome(sock):
-            self._missing.discard(hello.sender)
-            self._sockets[hello.sender] = sock
-            connected(sock)

@@ -68,76 +68,6 @@ class Transport(Protocol):
         """Send what is left, as far as peers take it in ``timeout`` seconds, and close every connection."""
 
 
-class LocalTransport:
-    """The transport of a worker without peers: nothing ever arrives."""
-
-    index = 0
-    peers = 1
-
-    def __init__(self) -> None:
-        self._waker = ThreadWaker()
-
-    def send(self, peer: int, message: Any) -> None:
-        """Raise: there is no peer."""
-        raise PeerLostError(f"there is no worker {peer}: this one has no peers")
-
-    def flush(self) -> None:
-        """Nothing is waiting."""
-
-    def receive(self) -> Sequence[tuple[int, Any]]:
-        """Nothing arrives."""
-        return ()
-
-    def crowded(self, limit: int) -> bool:
-        """Nothing is on its way."""
-        return False
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait to be woken."""
-        self._waker.wait(timeout)
-
-    def wake(self) -> None:
-        """End a wait."""
-        self._waker.wake()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """There is nothing to close."""
-
-
-class ThreadWaker:
-    """Wakes a thread that waits for nothing else; any thread may, and so may a finalizer on the thread that waits.
-
-    It needs no file, and waking somebody does not release the interpreter's lock.
-
-    >>> waker = ThreadWaker()
-    >>> waker.wake()
-    >>> waker.wake()
-    >>> waker.wait(), waker.wait(0.0)
-    (2, 0)
-    """
-
-    __slots__ = ("_woken",)
-
-    def __init__(self) -> None:
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
-
-    def wake(self) -> None:
-        self._woken.put(None)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait to be woken, for at most ``timeout`` seconds; return how many wake-ups there were since the last wait."""
-        count = 0
-        try:
-            self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
-            count = 1
-            while not self._woken.empty():
-                self._woken.get_nowait()
-                count += 1
-        except queue.Empty:
-            pass  # the time is up
-        return count
-
-
 class Waker:
     """Wakes a thread that waits for descriptors; any thread may."""
 
@@ -179,10 +109,11 @@ class Inbox:
     comes second finds what the first has appended, so no wake-up is lost. See ``docs/architecture.md``, threads.
     """
 
-    __slots__ = ("_descriptor", "_thread", "armed", "called", "crowded", "due", "items", "taken")
+    __slots__ = ("_descriptor", "_woken", "armed", "called", "crowded", "due", "items", "taken")
 
     def __init__(self) -> None:
-        self._thread = ThreadWaker()
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Wake-ups without a file, which do not release the interpreter's lock; a put may interrupt the get on its thread."""
         self._descriptor: Waker | None = None
         self.items: deque[tuple[int, Any, int]] = deque()
         self.taken: defaultdict[int, int] = defaultdict(int)
@@ -224,13 +155,20 @@ class Inbox:
 
     def wake(self) -> None:
         if self._descriptor is None:
-            self._thread.wake()
+            self._woken.put(None)
         else:  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
             self._descriptor.wake()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for a wake-up."""
-        self.due -= self._thread.wait(timeout)
+        """Wait for a wake-up, and take those that are there."""
+        try:
+            self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
+            self.due -= 1
+            while not self._woken.empty():
+                self._woken.get_nowait()
+                self.due -= 1
+        except queue.Empty:
+            pass  # the time is up
 
     def hush(self) -> None:
         """Discard the wake-ups that have made the descriptor readable."""
@@ -488,6 +426,13 @@ class PeerTransport:
             if not self._links[peer].gone:
                 with contextlib.suppress(Exception):  # what cannot be read is discarded as well
                     self._read(peer, discarded)
+
+
+class LocalTransport(PeerTransport):
+    """The transport of a worker without peers: nothing ever arrives."""
+
+    def __init__(self) -> None:
+        super().__init__(0, {0: Inbox()}, {})
 
 
 class SocketTransport(PeerTransport):
