@@ -6,6 +6,7 @@ makes the others stop; a process that dies is noticed by its connections.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -109,9 +110,8 @@ def execute(
         raise ConfigurationError(f"patience={patience!r}: give a number of seconds above 0, or math.inf to wait without end")
     settings, method = WatchSettings.wanted(watch), start_method or "fork"
     try:
-        if memory is None:
-            return execute_watched(program, workers, processes, progress, settings, method, cluster, None, patience)
-        with MemoryBudget.given(memory) as budget:
+        budget = None if memory is None else MemoryBudget.given(memory)
+        with budget or contextlib.nullcontext():
             return execute_watched(program, workers, processes, progress, settings, method, cluster, budget, patience)
     except Exception as error:
         fold_tracebacks(error)

@@ -16,7 +16,7 @@ there is no cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -111,16 +111,53 @@ class _Change(NamedTuple):
         return _Change(self.last, self.nodes.slice(0, 0), self.absorbed[:0], self.named[:0])
 
 
-class _Graph:
-    """The nodes of one worker so far, by code, and which of them are connected."""
+class _Nodes:
+    """Nodes of one worker, by code, and which of them its edges connect."""
 
-    def __init__(self, src: str, dst: str) -> None:
-        self._columns = (src, dst)
-        self._last: Any = None
-        self._type: pa.DataType | None = None
+    def __init__(self) -> None:
         self.codes = Dictionary()
         self.values = Values()
         self.components = UnionFind()
+        self.edges = 0
+        self._value_size = 8.0
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def size(self) -> float:
+        """About how many bytes they take."""
+        return len(self) * (60 + self._value_size)
+
+    def add(self, ends: list[pa.Array], alone: Sequence[pa.Array] = ()) -> Column:
+        """Add the ends of edges, all sources and then all targets, and nodes alone; return those that are no longer roots."""
+        nodes, new = self.codes.encode(*ends, *alone)
+        self.values.append(new)
+        if as_integers(new) is None and len(new):
+            self._value_size = 100 + new.nbytes / len(new)  # in a Python dictionary, too
+        self.components.grow(len(self))
+        edges = sum(map(len, ends)) // 2
+        self.edges += edges
+        return self.components.union(nodes[:edges], nodes[edges : 2 * edges])
+
+    def links(self, nodes: Column) -> tuple[pa.Array, pa.Array]:
+        """Return nodes and their roots."""
+        return self.values.take(nodes), self.values.take(self.components.find(nodes))
+
+    def blocks_of_links(self) -> Iterator[pa.RecordBatch]:
+        """Yield a link from each node to its root."""
+        for start in range(0, len(self), BLOCK):
+            yield _batch(*self.links(np.arange(start, min(start + BLOCK, len(self)))))
+
+
+class _Graph(_Nodes):
+    """The nodes of one worker so far, with the last time and the type of the nodes, as part of checkpoints."""
+
+    def __init__(self, src: str, dst: str) -> None:
+        super().__init__()
+        self._columns = (src, dst)
+        self._last: Any = None
+        self._type: pa.DataType | None = None
         self.log: Log | None = None
 
     def register(self, info: OperatorInfo, named: Callable[[], Rows], load: Callable[[_Change], None]) -> None:
@@ -165,16 +202,10 @@ class _Graph:
         self._type = (ends or alone)[0].type
         return ends, alone
 
-    def add(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> tuple[int, Column]:
+    def add_time(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> tuple[int, Column]:
         """Add the edges and vertices of a time; return the first new code, and the nodes that are no longer roots."""
         self._last = next_time(info, self._last, time)
-        ends, alone = self.input_columns(info, collected)
-        new = len(self.codes)
-        nodes, values = self.codes.encode(*ends, *alone)
-        self.values.append(values)
-        self.components.grow(len(self.codes))
-        edges = sum(map(len, ends)) // 2
-        return new, self.components.union(nodes[:edges], nodes[edges : 2 * edges])
+        return len(self), self.add(*self.input_columns(info, collected))
 
 
 class _Links:
@@ -200,13 +231,13 @@ class _Links:
     def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Return a link to its root for every node that is new or no longer a root."""
         graph = self._graph
-        new, absorbed = graph.add(info, time, collected)
+        new, absorbed = graph.add_time(info, time, collected)
         if graph.log is not None:
             graph.log(graph.change(new, absorbed, join_rows([], 2)))
         moved = np.concatenate((absorbed[absorbed < new], np.arange(new, len(graph.components))))
         if not len(moved):
             return [[]]
-        return [_links(graph.values.take(moved), graph.values.take(graph.components.find(moved)))]
+        return [_links(*graph.links(moved))]
 
 
 def _links(sources: pa.Array, targets: pa.Array) -> pa.RecordBatch:
@@ -244,7 +275,7 @@ class _Components:
     def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Return the nodes whose component has a name for the first time, or another one."""
         graph = self._graph
-        new, absorbed = graph.add(info, time, collected)
+        new, absorbed = graph.add_time(info, time, collected)
         count = len(graph.components)
         self._grow(count)
         self._least[new:count] = np.arange(new, count)
@@ -309,7 +340,7 @@ def _local_links(info: OperatorInfo, collected: list[Collected], src: str, dst: 
     """
     yield [[], np.vstack((np.arange(info.peers), np.zeros(info.peers, np.int64))).T]
     limit = MemoryBudget.current().limit
-    forest = _LocalForest()
+    forest = _Nodes()
     kind: pa.DataType | None = None
     forests = True
     for batches in blocks(collected[0]):
@@ -321,13 +352,13 @@ def _local_links(info: OperatorInfo, collected: list[Collected], src: str, dst: 
         forest.add(ends)
         if limit is not None and forest.size > limit // 2:
             forests = 2 * len(forest) < forest.edges
-            yield from ([links, []] for links in forest.links())
-            forest = _LocalForest()
+            yield from ([links, []] for links in forest.blocks_of_links())
+            forest = _Nodes()
     for batches in blocks(collected[1] if len(collected) > 1 else []):
         alone = vertex_columns(info, batches, kind)
         kind = alone[0].type
         yield from ([_batch(column, column), []] for column in alone)
-    yield from ([links, []] for links in forest.links())
+    yield from ([links, []] for links in forest.blocks_of_links())
 
 
 def _forest(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterator[list[Any]]:
@@ -349,42 +380,6 @@ def _forest(info: OperatorInfo, _: object, collected: list[Collected]) -> Iterat
 
 def _batch(sources: pa.Array, targets: pa.Array) -> pa.RecordBatch:
     return pa.record_batch({"src": sources, "dst": targets})
-
-
-class _LocalForest:
-    """The components of some of a worker's edges."""
-
-    def __init__(self) -> None:
-        self._codes = Dictionary()
-        self._values = Values()
-        self._components = UnionFind()
-        self._value_size = 8.0
-        self.edges = 0
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    @property
-    def size(self) -> float:
-        """About how many bytes it takes."""
-        return len(self) * (60 + self._value_size)
-
-    def add(self, ends: list[pa.Array]) -> None:
-        """Connect the ends of edges: all sources, then all targets."""
-        nodes, new = self._codes.encode(*ends)
-        self._values.append(new)
-        if as_integers(new) is None and len(new):
-            self._value_size = 100 + new.nbytes / len(new)  # in a Python dictionary, too
-        self._components.grow(len(self._codes))
-        half = len(nodes) // 2
-        self._components.union(nodes[:half], nodes[half:])
-        self.edges += half
-
-    def links(self) -> Iterator[pa.RecordBatch]:
-        """Yield a link from each node to its root."""
-        for start in range(0, len(self), BLOCK):
-            nodes = np.arange(start, min(start + BLOCK, len(self)))
-            yield _batch(self._values.take(nodes), self._values.take(self._components.find(nodes)))
 
 
 class _Forest:
@@ -454,13 +449,13 @@ class _Forest:
     def jump(self, info: OperatorInfo, time: Product[Any, int], collected: list[Collected]) -> list[Any]:
         """Request the parents of parents that are elsewhere, ``(node, worker)``, or reply: ``(worker, node, its parent)``."""
         if time.inner % 2 == 1:
-            nodes, workers = _joined(collected[2], 2).T
+            nodes, workers = join_rows(collected[2], 2).T
             self._shorten(info)
             return [np.vstack((workers, nodes, self._parents_of(info, nodes))).T, []]
         if time.inner == 0:
             wanted = self._parents
         else:
-            _, nodes, parents = _joined(collected[2], 3).T
+            _, nodes, parents = join_rows(collected[2], 3).T
             moved = nodes != parents
             nodes, parents = nodes[moved], parents[moved]
             self._replace(info, nodes, parents)
@@ -525,7 +520,3 @@ def _distinct(rows: Rows) -> Rows:
     rows = rows[rows[:, 0] != rows[:, 1]]
     packed = sorted_distinct(rows[:, 0] << 32 | rows[:, 1])
     return np.vstack((packed >> 32, packed & 0xFFFFFFFF)).T
-
-
-def _joined(parts: Collected, columns: int) -> Rows:
-    return np.concatenate([np.empty((0, columns), np.int64), *parts])

@@ -26,7 +26,6 @@ from timely.graphs.structures.arrays import (
     Column,
     Floats,
     Rows,
-    add_counts,
     bits,
     distinct,
     first,
@@ -196,7 +195,7 @@ class _Edges:
     def degrees(self, nodes: int) -> Column:
         degrees = np.zeros(nodes, np.int64)
         for block, some in self._reads:
-            add_counts(degrees[block], self._sources[some])
+            np.add.at(degrees[block], self._sources[some], 1)
         return degrees
 
     def sums(self, shares: Floats, space: Floats) -> Floats:
@@ -255,7 +254,7 @@ class _SpooledEdges:
     def degrees(self, nodes: int) -> Column:
         degrees = np.zeros(nodes, np.int64)
         for sources, _ in self._blocks:
-            add_counts(degrees, sources)
+            np.add.at(degrees, sources, 1)
         return degrees
 
     def sums(self, shares: Floats, space: Floats) -> Floats:

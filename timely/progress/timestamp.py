@@ -154,21 +154,17 @@ class Unit:
 
     @classmethod
     def minimum(cls) -> Unit:
-        """Return the only time."""
         return Unit()
 
     @classmethod
     def identity(cls) -> UnitSummary:
-        """Return the only summary."""
         return UnitSummary()
 
     @classmethod
     def is_total(cls) -> bool:
-        """Return True."""
         return True
 
     def sort_key(self) -> int:
-        """Return a constant."""
         return 0
 
     def __le__(self, other: Unit, /) -> bool:
@@ -184,29 +180,6 @@ class Unit:
         return "Unit()"
 
 
-@attrs.frozen
-class UnitSummary:
-    """The path summary of :class:`Unit`, which changes nothing.
-
-    >>> UnitSummary().results_in(Unit()), UnitSummary().followed_by(UnitSummary()) == UnitSummary()
-    (Unit(), True)
-    """
-
-    def results_in(self, time: Unit, /) -> Unit | None:
-        """Return ``time``."""
-        return time
-
-    def followed_by(self, other: UnitSummary, /) -> UnitSummary | None:
-        """Return ``other``."""
-        return other
-
-    def __le__(self, other: UnitSummary, /) -> bool:
-        return True
-
-    def __lt__(self, other: UnitSummary, /) -> bool:
-        return False
-
-
 class Unchanged:
     """The path summary that changes nothing, of times that nothing advances, such as dates.
 
@@ -220,7 +193,7 @@ class Unchanged:
         """Return ``time``."""
         return time
 
-    def followed_by(self, other: Unchanged, /) -> Unchanged | None:
+    def followed_by(self, other: Self, /) -> Self | None:
         """Return ``other``."""
         return other
 
@@ -238,6 +211,12 @@ class Unchanged:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+class UnitSummary(Unchanged):
+    """The path summary of :class:`Unit`."""
+
+    __slots__ = ()
 
 
 @attrs.define(eq=False, repr=False, getstate_setstate=False)

@@ -33,6 +33,8 @@ _NAME: Final = re.compile(
     rf"([0-9]{{8}}-[0-9a-f]{{8}})({FENCE}|{CLAIM}|-[0-9]{{8}}({MANIFEST}|-[0-9]{{5}}{STATE}))({PARTIAL})?".replace(".", r"\.")
 )
 """The name of a recovery file, finished or not; the first group is its run."""
+_AS_THEY_ARE: Final = ("name", "version", "parent", "peers", "in_flight", "migrates")
+"""Fields of a manifest that its file has as they are."""
 _HEAD: Final = re.compile(rb"timely (\w+) (\d+) ([0-9a-f]{32})\n")
 
 
@@ -137,15 +139,10 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the file content."""
         content = {
-            "name": self.name,
-            "version": self.version,
-            "parent": self.parent,
+            **{field: getattr(self, field) for field in _AS_THEY_ARE},
             "boundary": brief(self.time),
             "time": base64.b64encode(dumps(self.time)).decode(),
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
-            "peers": self.peers,
-            "in_flight": self.in_flight,
-            "migrates": self.migrates,
             "dataflows": [{name: attrs.astuple(of) for name, of in relations.items()} for relations in self.dataflows],
             "layers": [[*key, [attrs.astuple(layer) for layer in layers]] for key, layers in self.layers.items()],
             "files": {name: [info.size, info.digest] for name, info in self.files.items()},
@@ -170,17 +167,12 @@ class Manifest:
                 " run the program that wrote them, or use another directory to start anew"
             ) from error
         return cls(
-            name=content["name"],
-            version=content["version"],
-            parent=content["parent"],
+            **{field: content[field] for field in _AS_THEY_ARE},
             time=time,
             notes=notes,
-            peers=content["peers"],
             dataflows=[_decoded(relations) for relations in content["dataflows"]],
             layers={(d, path, part): [_layer(*of) for of in layers] for d, path, part, layers in content["layers"]},
             files={name: FileInfo(*info) for name, info in content["files"].items()},
-            in_flight=content["in_flight"],
-            migrates=content["migrates"],
         )
 
 

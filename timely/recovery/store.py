@@ -91,7 +91,6 @@ class LocalStore:
         write_file(path, fill, draft=f"{path}{PARTIAL}")
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file of the directory."""
         return (self.directory / name).open("rb")
 
     def names(self) -> list[str]:
@@ -102,7 +101,6 @@ class LocalStore:
             return []
 
     def delete(self, name: str) -> None:
-        """Delete a file."""
         (self.directory / name).unlink(missing_ok=True)
 
 
@@ -156,7 +154,6 @@ class ArrowStore:
             raise
 
     def open(self, name: str) -> BinaryIO:
-        """Open an object for random reads."""
         file: BinaryIO = self.system.open_input_file(f"{self.path}/{name}")
         return file
 
@@ -168,7 +165,6 @@ class ArrowStore:
         return sorted(info.base_name for info in self.system.get_file_info(selector) if info.is_file)
 
     def delete(self, name: str) -> None:
-        """Delete an object."""
         with contextlib.suppress(FileNotFoundError):
             self.system.delete_file(f"{self.path}/{name}")
 
@@ -186,21 +182,17 @@ class MemoryStore:
         self.files = dict(files or {})
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file."""
         self.files[name] = b"".join(chunks)
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file."""
         if name not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return io.BytesIO(self.files[name])
 
     def names(self) -> list[str]:
-        """List the names."""
         return sorted(self.files)
 
     def delete(self, name: str) -> None:
-        """Delete a file."""
         self.files.pop(name, None)
 
 

@@ -244,7 +244,6 @@ class PeerTransport:
         return [link.sock for link in self._links.values()]
 
     def send(self, peer: int, message: Any) -> None:
-        """Send a message to another worker."""
         link = self._links.get(peer)
         if type(message) is DataMessage:
             weight = weight_of(message.batch)
@@ -273,7 +272,6 @@ class PeerTransport:
             raise refused
 
     def receive(self) -> Sequence[tuple[int, Any]]:
-        """Return what has arrived."""
         arrived: list[tuple[int, Any]] = []
         known = bool(self._lost)  # then all messages of a lost peer have been handed out
         if self._inbox.items:
@@ -309,7 +307,6 @@ class PeerTransport:
             yield f"what waits for worker {peer}", list(link.pending), link.framed
 
     def crowded(self, limit: int) -> bool:
-        """Return whether peers have not taken more than ``limit`` bytes; then ``wait`` ends also when they take some."""
         if self._most <= limit:
             return False
         self._inbox.crowded.append(None)  # before it looks: who takes more from now on calls
@@ -391,7 +388,6 @@ class PeerTransport:
         return []
 
     def wake(self) -> None:
-        """End a wait."""
         self._inbox.call()
 
     def close(self, timeout: float = 5.0) -> None:

@@ -72,11 +72,6 @@ def joined_blocks(parts: Iterable[Rows], size: int | None = BLOCK) -> Iterator[R
         yield join_rows(some, 0)
 
 
-def add_counts(counts: Column, places: Column) -> None:
-    """Add to ``counts`` how often each place occurs."""
-    np.add.at(counts, places, 1)
-
-
 def join_columns(parts: Sequence[Column]) -> Column:
     return np.concatenate([np.empty(0, np.int64), *parts])
 

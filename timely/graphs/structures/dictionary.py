@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.graphs.structures.arrays import MISSING, Column, dense, distinct
+from timely.graphs.structures.arrays import MISSING, Column, distinct, inverse
 
 SPARE = 1 << 16
 """Places that the lookup array may have however few values there are."""
@@ -179,8 +179,7 @@ def ranks(values: pa.Array) -> Column:
         plain = values.to_numpy()
         if bool((plain[1:] > plain[:-1]).all()):
             return np.arange(len(values))
-    order = pc.sort_indices(values).to_numpy()
-    return dense(order, np.arange(len(order)))
+    return inverse(pc.sort_indices(values).to_numpy())
 
 
 def as_integers(column: pa.Array) -> Column | None:
