@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.connect.keyed_changes import keyed_changes
 from tests.connect.postgres_server import PostgresServer
-from timely.connect import Change, DuckDBSink, PostgresSink, SinkConnector, SqliteSink
+from timely.connect import DuckDBSink, PostgresSink, SinkConnector, SqliteSink
 from timely.errors import ConnectorError
 from timely.testing import check_sink
 
 COLUMNS = ["part", "id", "text"]
+TEXTS = ["a", "it's", None, 'x"\\']
 
 
 class Database:
@@ -59,21 +60,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return Database(request.param, tmp_path, request)
 
 
-def random_changes(seed: int) -> list[Change]:
-    """Changes of a table whose key is unique after each pair of a row that goes and one that comes."""
-    choice = random.Random(seed)
-    rows: dict[tuple[int, int], Any] = {}
-    changes: list[Change] = []
-    for _ in range(50):
-        key = (choice.randrange(2), choice.randrange(4))
-        if key in rows:
-            changes.append(((*key, rows.pop(key)), -1))
-        if choice.random() < 0.7:
-            rows[key] = choice.choice(["a", "it's", None, 'x"\\'])
-            changes.append(((*key, rows[key]), 1))
-    return changes
-
-
 @pytest.mark.parametrize("seed", [1, pytest.param(200, marks=pytest.mark.soak)])
 def test_each_row_is_there_once_whatever_dies(database: Database, seed: int) -> None:
     def rows() -> dict[Any, int]:
@@ -81,7 +67,7 @@ def test_each_row_is_there_once_whatever_dies(database: Database, seed: int) -> 
 
     kills = 0
     while kills < seed:
-        changes = random_changes(seed + kills)
+        changes = keyed_changes(seed + kills, 50, lambda chance: (*map(chance.randrange, (2, 4)), chance.choice(TEXTS)))
         kills += check_sink(database.sink, rows, changes, columns=COLUMNS, seed=seed + kills)
         database("delete from items")
         database("delete from timely_sinks")

@@ -136,15 +136,6 @@ def test_a_sink_of_other_checkpoints_is_refused() -> None:
     assert target.rows == {"to": 1}
 
 
-def test_a_sink_that_is_ahead_of_the_checkpoint_is_refused() -> None:
-    broker, target, store = MemoryBroker({"a": [("to", 1)]}), MemoryBroker(), MemoryStore()
-    copied(broker, target, store)
-    assert target.epoch is not None
-    target.epoch += 1
-    with pytest.raises(OperatorError, match=r"has epoch \d+, and the run goes on from a checkpoint at \d+, when it had \d"):
-        copied(broker, target, store)
-
-
 def test_positions_that_are_gone_are_an_error() -> None:
     broker, store = MemoryBroker({"a": [("to", 1), ("be", 1)]}), MemoryStore()
     broker.acknowledged["a"] = 1
@@ -236,8 +227,8 @@ def test_a_partition_that_comes_while_nothing_else_does_is_read() -> None:
     assert [changes for _, changes in capture.extract()] == [[("to", 1)], [("b", 1)], [("c", 1)]]
 
 
-@pytest.mark.parametrize("epoch", [None, 0])
-def test_a_sink_that_has_lost_rows_is_refused(epoch: int | None) -> None:
+@pytest.mark.parametrize("epoch", [None, 0, 99])
+def test_a_sink_that_is_behind_or_ahead_of_the_checkpoint_is_refused(epoch: int | None) -> None:
     broker, target, store = MemoryBroker({"a": [("to", 1)]}), MemoryBroker(), MemoryStore()
     for word in ("be", "or"):
         copied(broker, target, store)
@@ -402,19 +393,3 @@ def test_a_run_says_how_far_its_sources_are() -> None:
 def test_partitions_are_read_in_the_order_of_their_source() -> None:
     source = MemorySource(MemoryBroker({str(month): [(month, 1)] for month in range(12)}))
     assert timely.example(lambda scope: scope.read(source, every=0, rows=1)) == [(month, [(month, 1)]) for month in range(12)]
-
-
-def test_new_partitions_are_read() -> None:
-    broker, target = MemoryBroker({"a": [("to", 1)]}), MemoryBroker()
-
-    def program(worker: timely.Worker) -> None:
-        with Recovery(worker, store) as recovery:
-            with worker.dataflow(int) as scope:
-                scope.read(MemorySource(broker, bounded=False), every=0.001).write(MemorySink(target))
-            connect.run(recovery, seconds=0, until=lambda: len(target.rows) == len(broker.partitions))
-
-    store = MemoryStore()
-    timely.execute(program, workers=2)
-    broker.partitions["b"] = [("be", 1)]
-    timely.execute(program, workers=2)
-    assert target.rows == {"to": 1, "be": 1}

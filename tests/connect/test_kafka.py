@@ -38,6 +38,7 @@ if importlib.util.find_spec("confluent_kafka") is None:
     pytest.skip("confluent-kafka is not installed", allow_module_level=True)
 
 from tests.connect.kafka_cluster import Cluster, mock_cluster, read_until_over
+from tests.connect.keyed_changes import keyed_changes
 
 SCHEMA = "n long, word string"
 
@@ -146,16 +147,7 @@ def test_a_topic_equals_a_view_whatever_dies(mock: Cluster, seed: int) -> None:
     kills = 0
     while kills < seed:
         topic = mock.topic()
-        choice = random.Random(seed + kills)
-        rows: dict[int, Any] = {}
-        changes = []
-        for _ in range(15):
-            n = choice.randrange(6)
-            if n in rows:
-                changes.append(((n, rows.pop(n)), -1))
-            if choice.random() < 0.7:
-                rows[n] = choice.choice("ab")
-                changes.append(((n, rows[n]), 1))
+        changes = keyed_changes(seed + kills, 15, lambda choice: (choice.randrange(6), choice.choice("ab")))
         sink = partial(KafkaSink, mock.settings, topic, key="n")
         kills += check_sink(sink, partial(count, mock, topic), changes, columns=["n", "word"], seed=seed + kills, odds=0.2)
 

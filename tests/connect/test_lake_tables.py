@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import timely
+from tests.connect.keyed_changes import keyed_changes
 from tests.connect.test_served import wait
 from timely import connect
 from timely import differential as dd
@@ -169,27 +170,14 @@ def test_a_view_of_a_table_follows_whatever_writes_it_and_whatever_dies(lake: An
             assert target.rows == lake.rows()
 
 
-def random_changes(seed: int) -> list[Change]:
-    choice = random.Random(seed)
-    rows: dict[Any, Any] = {}
-    changes: list[Change] = []
-    for _ in range(15):
-        row = some_rows(choice)[0]
-        if row[:2] in rows:
-            changes.append((rows.pop(row[:2]), -1))
-        if choice.random() < 0.7:
-            rows[row[:2]] = row
-            changes.append((row, 1))
-    return changes
-
-
 @pytest.mark.parametrize("kills", [1, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_table_equals_a_view_whatever_dies(lake: Any, kills: int) -> None:
     number = 0
     while kills > 0:
         number += 1
+        changes = keyed_changes(number, 15, lambda choice: some_rows(choice)[0])
         sink = partial(lake.sink, name=f"sink{number}")
-        kills -= check_sink(sink, lake.rows, random_changes(number), columns=SCHEMA.names, seed=number, odds=0.15)
+        kills -= check_sink(sink, lake.rows, changes, columns=SCHEMA.names, seed=number, odds=0.15)
         lake.overwrite([])
 
 

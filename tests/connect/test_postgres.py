@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -332,47 +329,23 @@ CHANGES = (
 )
 
 
-class PageProgram:
-    """The program of the page, on a server with its tables."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        text = PAGE.read_text(encoding="utf-8")
-        tables, *_ = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        program = next(iter(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
-        [self._query] = re.findall(r'"""(select.*?)"""', program, re.DOTALL)
-        self.source = program.replace('database = ""', f'database = "{server.where}"')
-        self._server = server
-        server(*filter(str.strip, tables.split(";")))
-
-    def equal(self) -> bool:
-        """Whether the table has the rows of the view."""
-        return sorted(self._server("select * from revenue")) == sorted(self._server(self._query))
-
-
 def test_the_program_of_the_page_keeps_the_table_equal(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = PageProgram(postgres)
+    text = PAGE.read_text(encoding="utf-8")
+    tables, *_ = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    program = next(iter(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
+    [query] = re.findall(r'"""(select.*?)"""', program, re.DOTALL)
+    postgres(*filter(str.strip, tables.split(";")))
+
+    def equal() -> bool:
+        return sorted(postgres("select * from revenue")) == sorted(postgres(query))
+
     monkeypatch.chdir(tmp_path)
-    ending = program.source.replace("connect.run(recovery)", "connect.run(recovery, seconds=0.01, until=equal)")
-    assert ending != program.source
+    ending = program.replace('database = ""', f'database = "{postgres.where}"')
+    ending = ending.replace("connect.run(recovery)", "connect.run(recovery, seconds=0.01, until=equal)")
+    assert "until=equal" in ending
     for statement in CHANGES:
         postgres(statement)
-        exec(compile(ending, "revenue.py", "exec"), {"equal": program.equal})
-        assert program.equal()
-
-
-@pytest.mark.soak
-def test_the_program_of_the_page_goes_on_after_a_kill(postgres: PostgresServer, tmp_path: Path) -> None:
-    program = PageProgram(postgres)
-    (tmp_path / "revenue.py").write_text(program.source, encoding="utf-8")
-    for statement in ("select 1", *CHANGES):
-        postgres(statement)
-        process = subprocess.Popen([sys.executable, "revenue.py"], cwd=tmp_path)
-        try:
-            while not program.equal():
-                assert process.poll() is None
-                time.sleep(0.05)
-        finally:
-            process.kill()
-            process.wait()
+        exec(compile(ending, "revenue.py", "exec"), {"equal": equal})
+        assert equal()
