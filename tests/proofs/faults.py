@@ -11,10 +11,10 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from timely.differential.operators import aggregates, reductions, trace_joins
+from timely.differential.operators import aggregates, reduce_inputs, reductions, trace_joins
 from timely.differential.trace import compaction_frontier
 from timely.differential.trace.entries import compacted
-from timely.progress import ChangeBatch, Lattice, ProgressBatch, ProgressExchange, aggregation, compiler, engine
+from timely.progress import ChangeBatch, Lattice, ProgressBatch, ProgressExchange, compiler, engine, exchange
 from timely.scopes import count_sinks, subgraph_builder
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -154,11 +154,11 @@ def _statements_are_split(patch: pytest.MonkeyPatch) -> None:
 
 
 def _groups_get_back_what_they_sent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(aggregation, "_without", lambda total, part: total)
+    patch.setattr(exchange, "_without", lambda total, part: total)
 
 
 def _received_progress_is_not_forwarded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(aggregation._GroupSums, "receive", lambda self, place, updates: None)
+    patch.setattr(exchange._GroupSums, "receive", lambda self, place, updates: None)
 
 
 def _merged_batches_lose_the_last(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def _bounds_are_upper(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_further_times(patch: pytest.MonkeyPatch) -> None:
-    for module in (reductions, aggregates):
+    for module in (reductions, reduce_inputs):
         patch.setattr(module, "counts_at", lambda entries, time, lub, later: aggregates_at(entries, time, lub, set()))
 
 
