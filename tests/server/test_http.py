@@ -550,8 +550,8 @@ def test_the_page_shows_results_that_change(served: Served) -> None:
     page = files("timely.server").joinpath("page", "page.html")
     script = Path(__file__).with_name("page_in_node.js")
     with Served(limits=Limits(rows=2)).server as small:
-        for arguments in ([served.server.url, str(page)], [small.url, str(page), "large"]):
-            done = subprocess.run(["node", str(script), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        for arguments in ([served.server.url, page], [small.url, page, "large"]):
+            done = subprocess.run(["node", script, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
             assert done.stdout == "fine\n", done.stderr
     page_text = page.read_text("utf-8")
     for file in re.findall(r'(?:src|href)="(/[^"]+)"', page_text):  # all that it loads is of this server

@@ -147,7 +147,7 @@ def test_what_clients_write_stays_in_a_directory(tmp_path: Path, capsys: pytest.
         assert main(["serve", *map(str, command), "--port", "0"]) == 1
     assert "timely: a server (process " in capsys.readouterr().err
     printed: list[str] = []
-    with served(*command, printed=printed) as port:
+    with served(*command[1:], printed=printed) as port:  # without the script its views stay
         assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 3}]
         again = ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}, Idempotency_Key="a")
         assert again.content == {"time": 2}

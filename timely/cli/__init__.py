@@ -273,7 +273,7 @@ def parser() -> argparse.ArgumentParser:
         description="Keeps the views of a script up to date while files change, and serves them on this machine: a page, reads,"
         " changes as they happen, and queries.",
     )
-    serve.add_argument("script", type=Path, metavar="VIEWS.SQL", help="create view name as select ...; and so on")
+    serve.add_argument("script", type=Path, nargs="?", metavar="VIEWS.SQL", help="create view name as select ...; and so on")
     _add_pairs(serve, "--input", _table, "NAME=PATH", "file or folder that a table follows")
     serve.add_argument(
         "--changes", action="append", default=[], metavar="NAME", help="the files of this input are changes of rows"

@@ -72,10 +72,10 @@ class ProblemLog:
         self._known = list(problems)
 
 
-def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Callable[[str], object]) -> None:
-    """Serve the views of a script over inputs until the process is interrupted or terminated."""
+def serve(script: Path | None, inputs: Mapping[str, Path], settings: Settings, say: Callable[[str], object]) -> None:
+    """Serve inputs, and the views of a script over them, until the process is interrupted or terminated."""
     try:
-        text = script.read_text(encoding="utf-8")
+        text = None if script is None else script.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         reason = file_error_text(error) if isinstance(error, OSError) else str(error)
         raise ConfigurationError(f"the script {str(script)!r} cannot be read: {reason}") from None
@@ -83,7 +83,7 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     unknown = sorted(set(settings.changes) - inputs.keys())
     if unknown:
         raise ConfigurationError(f"--changes {unknown[0]}: there is no input of that name")
-    declared = {each.name: each.schema for each in parse_script(text) if isinstance(each, TableDefinition)}
+    declared = {each.name: each.schema for each in parse_script(text or "") if isinstance(each, TableDefinition)}
     watched = [
         WatchedInput(name, path, declared.get(name.lower()), changes=name in settings.changes) for name, path in inputs.items()
     ]
@@ -100,12 +100,13 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
         _serve(views, text, watched, settings, say)
 
 
-def _serve(views: Views, text: str, watched: list[WatchedInput], settings: Settings, say: Callable[[str], object]) -> None:
+def _serve(views: Views, text: str | None, watched: list[WatchedInput], settings: Settings, say: Callable[[str], object]) -> None:
     with collector_paused():  # what is loaded stays: to look for garbage in it took a third of the time
         watcher = InputWatcher(views, watched, settings.poll)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", TimelyWarning)
-            views.apply_script(text)
+            if text is not None:
+                views.apply_script(text)
         gc.freeze()
     return_freed_memory()  # which else each query might take beside its own
     over = threading.Event()

@@ -25,8 +25,8 @@ const frontier = (each, show) => each.frontiers.map(times => times === null ? "?
 
 function Spark({label, points, text}) {  // points: [at, value or null]
   const known = points.filter(([, value]) => value !== null), most = Math.max(...known.map(([, value]) => value), 1e-9);
-  const from = known[0]?.[0], span = known.at(-1)?.[0] - from || 1;
-  const line = known.length < 2 ? "" : "M" + known.map(([at, value]) => `${(100 * (at - from) / span).toFixed(1)},${(25 - 23 * value / most).toFixed(1)}`).join(" L");
+  const from = known[0]?.[0], span = known.at(-1)?.[0] - from;
+  const line = !span ? "" : "M" + known.map(([at, value]) => `${(100 * (at - from) / span).toFixed(1)},${(25 - 23 * value / most).toFixed(1)}`).join(" L");
   const says = known.length ? `${label} over time: now ${text(known.at(-1)[1])}, at most ${text(most < 1e-6 ? 0 : most)}` : `${label}: unknown`;
   return html`<svg class="spark" viewBox="0 0 100 26" preserveAspectRatio="none" role="img" aria-label=${says}>
     <path class="area" d=${line && `${line} L100,26 L0,26 z`} /><path class="line" d=${line} /></svg>`;

@@ -83,6 +83,7 @@ _HEADERS: Final = {
 _PAGE: Final = {
     "page.html": ("timely.server", "page/page.html", "text/html"),
     "page.css": ("timely.inspect", "page.css", "text/css"),
+    "preact.js": ("timely.inspect", "preact.js", "text/javascript"),
     "chart.js": ("timely.server", "page/chart.js", "text/javascript"),
     "uplot.js": ("timely.server", "page/uplot.js", "text/javascript"),
     "uplot.css": ("timely.server", "page/uplot.css", "text/css"),
@@ -178,6 +179,7 @@ class Endpoints:
         routes.router.add_get("/views/{name}/changes", _weak(self._changes), allow_head=False)
         routes.router.add_get("/views/{name}/why", _weak(self._why))
         routes.router.add_get("/views/{name}/why_not", _weak(self._why))
+        routes.router.add_get("/query", _weak(self._query), allow_head=False)
         routes.router.add_post("/query", _weak(self._query))
         routes.router.add_post("/script", _weak(self._script))
         routes.router.add_post("/tables/{name}", _weak(self._write))
@@ -527,7 +529,9 @@ class Endpoints:
     async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
         """Return the SQL that a client has sent, and which of ``options`` it has chosen."""
         content: Any = await self._text(request)
-        if request.content_type == "application/json":
+        if request.method == "GET":
+            content = {name: _parsed(value) if name in options else value for name, value in request.query.items()}
+        elif request.content_type == "application/json":
             content = _parsed(content)
         else:
             content = {"sql": content}

@@ -131,8 +131,7 @@ def pieces(*parts: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(together)
 
 
-def _json(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def event(name: str, data: Any, id: str | None = None) -> bytes:

@@ -52,7 +52,7 @@ class ViewServer:
         self.host = host
         self.port = port
         self._endpoints = Endpoints(views, host=host, names=names, writable=writable, connectors=connectors, problems=problems)
-        self._patience = views.limits.patience
+        self._limits = views.limits
         self._started: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
@@ -96,8 +96,9 @@ class ViewServer:
             self._endpoints.application(),
             handler_cancellation=True,
             shutdown_timeout=2.0,
-            keepalive_timeout=self._patience,
+            keepalive_timeout=self._limits.patience,
             auto_decompress=False,
+            max_line_size=16 * self._limits.query_length,  # a query in an address
             access_log=None,
             logger=_logger(),
         )
