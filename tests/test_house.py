@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 94_855, "lines of tests/": 80_535}
+NOT_MET = {"lines of timely/": 94_678, "lines of tests/": 80_469}
 """Budgets that are not met: what these may not exceed until they are."""
 
 
