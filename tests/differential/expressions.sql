@@ -158,6 +158,8 @@ list_first(l); list_last(l); list_any_value(l); list_aggregate(l, 'sum'); list_a
 1 <> any(l); 1 = all(l); list_bool_and([l = [1]]); row(l, 1); (l, 2) < ([1, 2], NULL);
 list_transform(l, lambda x: x * 2); list_filter(l, lambda x, i: x > i); list_reduce(l, lambda a, x: a + x, 1.5);
 [x + 1 for x in l if x > 1]; list_reduce(l, lambda a, x, i: a + x * i, len(l)); list_apply([l, [1]], lambda y: [x + len(l) for x in y]);
+list_zip(l, ['a', 'b']); list_zip(l, [2.5], true); list_zip(l, l, [l], n > 1); list_resize(l, 2); list_resize(l, 4, n); list_resize(l, NULL);
+list_where(l, [true, false, true, true]); list_where([1, 2], [(x > 1) for x in l if x > 0]); list_select(l, [2, 9, -1, 1, 0]);
 list_sort(l); list_sort(l, 'DESC', 'NULLS FIRST'); list_reverse_sort(l); list_sort([l, [2], [NULL]]);
 l; l[1]; l[-1]; l[0]; l[9]; l[2:3]; l[2:]; l[:2]; l[-2:]; l[3:1]; l[0:2]; l[-9:2]; len(l); length(l); array_length(l);
 list_contains(l, 1); list_has(l, 9); array_contains(l, NULL); list_position(l, 3); list_position(l, NULL); list_indexof(l, 9);

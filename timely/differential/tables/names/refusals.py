@@ -180,7 +180,7 @@ _NEED_MORE: Final[dict[TokenType, tuple[TokenType | None, ...]]] = {
 
 
 _RESERVED: Final = frozenset(DuckDB.Generator.RESERVED_KEYWORDS)
-_NEED_AS: Final = _RESERVED | {"filter", "ignore", "over", "respect", "within"}
+_NEED_AS: Final = _RESERVED | {"export_state", "filter", "ignore", "over", "respect", "within"}
 """Words that are no name of a selected column without ``AS``."""
 
 

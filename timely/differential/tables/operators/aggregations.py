@@ -515,6 +515,8 @@ def _quantile(call: Written) -> AggregateCall:
             raise SqlError("the quantile is a literal number from 0 to 1")
     if call.within and call.order is not None:
         value, descending = call.order[0].value, call.order[0].descending
+    elif call.order is not None and (call.ordered_by != (value,) or call.order[0].descending):
+        raise SqlError("its order stands in WITHIN GROUP: percentile_cont(0.5) WITHIN GROUP (ORDER BY x DESC)")
     argument = call.known(value)
     order = _order(argument.kind, descending)
     if call.name in ("quantile", "quantile_disc", "percentile_disc"):

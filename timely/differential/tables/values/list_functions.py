@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
+from itertools import zip_longest
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
@@ -297,6 +298,53 @@ def _row(kinds: Arguments) -> Overload:
     return seeing_nulls(lambda *values: values, struct_of(tuple(("", kind) for kind in kinds)), kinds, optional=False)
 
 
+def _zipped(kinds: Arguments) -> Overload | None:
+    cuts = kinds[-1] is Kind.BOOLEAN
+    elements = [kind.element for kind in (kinds[:-1] if cuts else kinds)]
+    present = [kind for kind in elements if kind is not None]
+    if not present or len(present) < len(elements):
+        return None
+
+    def zipped(*values: Any) -> Values:
+        lists = [part or () for part in (values[:-1] if cuts else values)]
+        return tuple(zip(*lists) if cuts and values[-1] else zip_longest(*lists))
+
+    return seeing_nulls(zipped, list_of(struct_of(tuple(("", kind) for kind in present))), kinds, optional=False)
+
+
+def _resized(kinds: Arguments) -> Overload | None:
+    element = kinds[0].element
+    if element is None or not 2 <= len(kinds) <= 3:
+        return None
+
+    def resized(values: Values | None, size: int | None, filler: Any = None) -> Values | None:
+        if size is not None and size < 0:
+            raise SqlError(f"a list has no {size} elements")
+        check_length(size or 0, "list")
+        return None if values is None else (*values[: size or 0], *(filler,) * ((size or 0) - len(values)))
+
+    return seeing_nulls(resized, kinds[0], (kinds[0], Kind.INTEGER, *[element] * (len(kinds) - 2)))
+
+
+def _chosen(kind: Kind, choose: Callable[[Values, Values], Iterable[Any]]) -> Rule:
+    """Return the rule of choosing elements by those of a list beside it."""
+
+    def chosen(values: Values, by: Values) -> Values:
+        if None in by:
+            raise SqlError("a list by which elements are chosen has no NULL")
+        return tuple(choose(values, by))
+
+    return taking(2, lambda kinds: None if kinds[0].element is None else overload(chosen, kinds[0], kinds[0], list_of(kind)))
+
+
+def _marked(values: Values, marks: Values) -> Iterable[Any]:
+    return (value for value, mark in zip_longest(values, marks) if mark)
+
+
+def _numbered(values: Values, numbers: Values) -> Iterable[Any]:
+    return (values[number - 1] if 0 < number <= len(values) else None for number in numbers)
+
+
 _AGGREGATES: Final = ("any_value", "avg", "bool_and", "bool_or", "count", "first", "last", "max", "min", "sum")
 
 
@@ -420,6 +468,10 @@ LIST_FUNCTIONS: Final = {
     **named("range", *_of_series(False)),
     **named("generate_series", *_of_series(True)),
     **named("row", _row),
+    **named("list_zip, array_zip", _zipped),
+    **named("list_resize, array_resize", _resized),
+    **named("list_where, array_where", _chosen(Kind.BOOLEAN, _marked)),
+    **named("list_select, array_select", _chosen(Kind.INTEGER, _numbered)),
     **named("list_aggregate, list_aggr, array_aggregate, array_aggr, aggregate", _aggregated),
     **named("flatten", taking(1, _flat)),
     **named("array_to_string", taking(2, _joined)),
