@@ -64,6 +64,7 @@ REFUSED = {
         "select id::decimal(3, 3) from orders": "one at least is before the point",
         "select quantile_cont(id, 0.8 order by id desc) from orders": "its order stands in WITHIN GROUP",
         "select quantile_disc(id, 0.8 order by amount) from orders": "its order stands in WITHIN GROUP",
+        "select date '2020-01-01' + interval '1 month ago'": "each behind a number: -1 month",
         "select count(*) export_state from orders": "this is a word of SQL",
         "select mode(amount order by id) from orders": "mode(amount order by id) at line 1, column 8: mode takes no ORDER BY",
         "select arg_max(id, id order by amount) from orders": "column 8: arg_max takes no ORDER BY",

@@ -88,6 +88,8 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
         called = after is not None and token.token_type is TokenType.ORDER_BY and after.text.upper() == "ALL"
         if after is not None and called and (kind is not TokenType.ALL or _opens(third)):  # a column, or a call, of this name
             raise _unparsed(source, after, "it would be read as ORDER BY ALL")
+        if after is not None and token.token_type is TokenType.INTERVAL and re.search(r"[A-Za-z]\s+[A-Za-z]", after.text):
+            raise _unparsed(source, after, "an interval has units, each behind a number: -1 month, and not 1 month ago")
         if kind in _NEED_MORE.get(token.token_type, ()):
             raise _unparsed(source, token, "what belongs after it is missing")
         if token.token_type is TokenType.BYTE_STRING and _UNKNOWN_ESCAPE.search(text, token.start, token.end):
