@@ -51,7 +51,7 @@ class Daemon:
 @contextlib.contextmanager
 def local_cluster(**settings: str) -> Iterator[SparkSession]:
     """A session on two executors of one core each, which are processes that the driver's own Java starts."""
-    with on_this_machine(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
+    with on_this_machine(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", SLOTS, settings) as session:
         yield session
 
 
@@ -66,7 +66,7 @@ def standalone(work: Path, cores: int = 1, /, **settings: str) -> Iterator[Spark
         for number in range(2):
             stack.enter_context(start_worker(master.said, work / f"worker{number}", cores))
         sizes = {"spark.cores.max": str(2 * cores), "spark.executor.cores": str(cores)}
-        yield stack.enter_context(_session(master.said, {**sizes, **settings}))
+        yield stack.enter_context(_session(master.said, 2 * cores, {**sizes, **settings}))
 
 
 @contextlib.contextmanager
@@ -116,7 +116,8 @@ def _daemon(name: str, options: list[str], sign: str) -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def _session(master: str, slots: int, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session whose executors are up: on a busy machine this takes longer than a run waits for them."""
     active = SparkSession.getActiveSession()
     if active is not None:
         active.stop()
@@ -130,7 +131,10 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
     for name, value in {**local, **executors, **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    deadline = time.monotonic() + 600
     try:
+        while slots_of(session) < slots and time.monotonic() < deadline:
+            time.sleep(0.1)
         yield session
     finally:
         session.stop()

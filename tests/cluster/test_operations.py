@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import timely
-from tests.cluster.clusters import HOME, SLOTS, local_cluster, slots_of
+from tests.cluster.clusters import HOME, SLOTS, local_cluster
 from timely import spark as ts
 from timely.errors import SparkError
 
@@ -102,9 +102,6 @@ def test_the_log_of_an_executor_says_what_its_worker_did() -> None:
 
 def test_settings_that_are_really_set_are_found_and_those_that_do_not_matter_do_not() -> None:
     with local_cluster(**WRONG) as session:
-        deadline = time.monotonic() + 600
-        while slots_of(session) < SLOTS and time.monotonic() < deadline:
-            time.sleep(0.1)
         result = ts.check(session, SLOTS)
         assert {finding.setting for finding in result} == {name for name in WRONG if not any(part in name for part in NO_MATTER)}
         assert [finding.setting for finding in result.required] == ["spark.sql.execution.pyspark.udf.killOnIdleTimeout"]
