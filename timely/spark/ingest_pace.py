@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from timely.operators import InputHandle
@@ -27,6 +28,7 @@ PATIENT_STEPS = 1000
 """Steps without any progress after which waiting is taken to be in vain: an operator may ask to be run again for ever."""
 
 
+@attrs.define(eq=False)
 class Ingest:
     """Sends batches from Spark into the inputs of a dataflow, and says when there is room for more.
 
@@ -44,23 +46,14 @@ class Ingest:
     [(0, [1, 2])]
     """
 
-    __slots__ = ("_handles", "_least", "_meter", "_room", "_steps", "_vain", "_worker", "tables")
-
-    def __init__(
-        self,
-        worker: Worker,
-        handles: Sequence[InputHandle[int, Any]],
-        tables: Sequence[InputTable],
-        meter: TaskMeter | None = None,
-    ) -> None:
-        self._worker = worker
-        self._handles = handles
-        self.tables = tables
-        self._meter = meter
-        self._room = 0
-        self._least = 0
-        self._steps = 0
-        self._vain = False
+    _worker: Worker
+    _handles: Sequence[InputHandle[int, Any]]
+    tables: Sequence[InputTable]
+    _meter: TaskMeter | None = None
+    _room: int = attrs.field(default=0, init=False)
+    _least: int = attrs.field(default=0, init=False)
+    _steps: int = attrs.field(default=0, init=False)
+    _vain: bool = attrs.field(default=False, init=False)
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send a batch into the inputs and at the epochs that its rows name, and step once."""

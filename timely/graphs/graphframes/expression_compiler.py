@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
 
@@ -56,19 +57,19 @@ def compiled_aggregate(
 ) -> tuple[list[ColumnAggregate], ColumnExpression, DataType]:
     """Return aggregates, an expression over ``key`` and their results ``0``, ``1``, ..., and its type."""
     plan = (ConnectPlan if is_connect(frame) else JvmPlan)(frame, column, key)
-    compiler = _Compiler(column, plan, key is not None)
+    compiler = _Compiler(column, plan, FUNCTIONS if key is None else FUNCTIONS | AGGREGATES)
     root = plan.read(plan.root)
     return compiler.aggregates, compiler.compiled(root), root.type
 
 
+@attrs.frozen(eq=False)
 class _Compiler:
     """Compiles one column of the user's, which errors quote."""
 
-    def __init__(self, column: Column, plan: ConnectPlan | JvmPlan, grouped: bool) -> None:
-        self._column = column
-        self._plan = plan
-        self._known = FUNCTIONS | AGGREGATES if grouped else FUNCTIONS
-        self.aggregates: list[ColumnAggregate] = []
+    _column: Column
+    _plan: ConnectPlan | JvmPlan
+    _known: frozenset[str]
+    aggregates: list[ColumnAggregate] = attrs.field(factory=list, init=False)
 
     def compiled(self, node: PlanNode) -> ColumnExpression:
         """Return the expression of a node, and append the aggregates that it has."""

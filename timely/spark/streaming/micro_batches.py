@@ -108,32 +108,22 @@ def _open(directory: StreamDirectory, schemas: StreamSchemas) -> tuple[EpochLog,
     return epoch_log, id
 
 
+@attrs.define(eq=False)
 class Epochs:
     """The steps of the epoch log: what is done with each micro-batch."""
 
-    def __init__(
-        self,
-        jobs: StreamJobs,
-        directory: StreamDirectory,
-        schemas: Mapping[str, StructType],
-        foreach_epoch: ForeachEpoch,
-        supervisor: Supervisor,
-        epoch_log: EpochLog,
-        every: int,
-        first: DataFrame | None,
-    ) -> None:
-        self._jobs = jobs
-        self._first = first
-        self.directory = directory
-        self._schemas = schemas
-        self._foreach_epoch = foreach_epoch
-        self.supervisor = supervisor
-        self.epoch_log = epoch_log
-        self._every = every
-        self._kept = 0
-        self._frame: DataFrame | None = None
-        self._seconds: dict[str, float] = {}
-        self.reports: deque[EpochReport] = deque(maxlen=_REPORTS)
+    _jobs: StreamJobs
+    directory: StreamDirectory
+    _schemas: Mapping[str, StructType]
+    _foreach_epoch: ForeachEpoch
+    supervisor: Supervisor
+    epoch_log: EpochLog
+    _every: int
+    _first: DataFrame | None
+    reports: deque[EpochReport] = attrs.field(factory=lambda: deque(maxlen=_REPORTS), init=False)
+    _kept: int = attrs.field(default=0, init=False)
+    _frame: DataFrame | None = attrs.field(default=None, init=False)
+    _seconds: dict[str, float] = attrs.field(factory=dict, init=False)
 
     def process(self, frame: DataFrame, epoch: int) -> None:
         self._frame = frame

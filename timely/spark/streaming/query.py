@@ -147,7 +147,7 @@ def stream(
     try:
         if is_connect(session):
             return start_at_server(planned, rows, first, trigger or {})
-        handle = DriverStreamHandle(planned.open(StreamJobs(session, f"timely-{secrets.token_hex(4)}"), first, live))
+        handle = _DriverStreamHandle(planned.open(StreamJobs(session, f"timely-{secrets.token_hex(4)}"), first, live))
         handle.start(rows, trigger or {})
     except AnalysisException as error:
         raise ConfigurationError(
@@ -173,7 +173,7 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
         )
 
 
-class DriverStreamHandle(StreamHandle):
+class _DriverStreamHandle(StreamHandle):
     """A stream whose epochs this process runs."""
 
     def __init__(self, epochs: Epochs) -> None:
@@ -185,26 +185,21 @@ class DriverStreamHandle(StreamHandle):
 
     @property
     def epoch(self) -> int:
-        """As the epoch log has it."""
         return self._epochs.epoch_log.delivered
 
     @property
     def recent(self) -> list[EpochReport]:
-        """As this process has counted."""
         return list(self._epochs.reports)
 
     @property
     def attempts(self) -> int:
-        """As the supervisor has counted."""
         return self._epochs.supervisor.attempts
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """As the workers have sent."""
         return self._epochs.supervisor.pids
 
     def stop(self) -> None:
-        """End the stream, from any thread."""
         if self._busy == threading.get_ident():
             self._stopping = True
             threading.Thread(target=self.stop, name="timely-stop", daemon=True).start()
@@ -216,7 +211,6 @@ class DriverStreamHandle(StreamHandle):
         self._ended.wait()
 
     def start(self, frame: DataFrame, trigger: Mapping[str, Any]) -> None:
-        """Start the workers, then the query."""
         epochs = self._epochs
         epochs.supervisor.on_failure = self._give_up
         try:

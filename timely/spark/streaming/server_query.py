@@ -217,26 +217,21 @@ class _ServerStreamHandle(StreamHandle):
 
     @property
     def epoch(self) -> int:
-        """As the process at the server has written it."""
         return self._status().epoch
 
     @property
     def recent(self) -> list[EpochReport]:
-        """As the process at the server has counted."""
         return self._status().recent
 
     @property
     def attempts(self) -> int:
-        """As the process at the server has counted."""
         return self._status().attempts
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """The processes are on the executors' machines."""
         return self._status().pids
 
     def stop(self) -> None:
-        """End the stream in the process at the server, then the query in Spark."""
         self._stopping = True
         with contextlib.suppress(Exception):  # it, or its session, has ended already
             if self.is_active and self._status().start == self._start:

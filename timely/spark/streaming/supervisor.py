@@ -73,38 +73,32 @@ class _Attempt:
         return {name: [File(*part[name]) for part in parts if name in part] for name in names}
 
 
+@attrs.define(eq=False)
 class Supervisor:
     """The workers of one stream. :meth:`begin` is first, :meth:`end` last; from one thread at a time."""
 
-    def __init__(
-        self,
-        jobs: StreamJobs,
-        server: Rendezvous,
-        workers: int,
-        epoch_log: EpochLog,
-        outputs: Sequence[str],
-        patience: float,
-        make_task: Callable[[RunEntry, str], WorkerTask],
-        name: str = "stream",
-    ) -> None:
-        self.name = name
-        self._jobs = jobs
-        self._server = server
-        self._make_task = make_task
-        self.workers = workers
-        self._epoch_log = epoch_log
-        self._outputs = outputs
-        self._patience = patience
-        self._changed = threading.Condition()
-        self._attempt: _Attempt | None = None
-        self._attempts = 0
-        self._losses = 0
-        self._errors = 0
-        self._new_checkpoint: int | None = None
-        self._over = False
-        self._ending = False
-        self.failure: TimelyError | None = None
-        self.on_failure: Callable[[], object] = lambda: None
+    _jobs: StreamJobs
+    _server: Rendezvous
+    workers: int
+    _epoch_log: EpochLog
+    _outputs: Sequence[str]
+    _patience: float
+    _make_task: Callable[[RunEntry, str], WorkerTask]
+    name: str = "stream"
+    attempts: int = attrs.field(default=0, init=False)
+    """How many times the workers have been started."""
+    failure: TimelyError | None = attrs.field(default=None, init=False)
+    on_failure: Callable[[], object] = attrs.field(default=lambda: None, init=False)
+    _changed: threading.Condition = attrs.field(factory=threading.Condition, init=False)
+    _attempt: _Attempt | None = attrs.field(default=None, init=False)
+    _losses: int = attrs.field(default=0, init=False)
+    _errors: int = attrs.field(default=0, init=False)
+    _new_checkpoint: int | None = attrs.field(default=None, init=False)
+    _over: bool = attrs.field(default=False, init=False)
+    _ending: bool = attrs.field(default=False, init=False)
+    _thread: threading.Thread = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
         self._thread = threading.Thread(target=self._supervise, name="timely-supervisor", daemon=True)
 
     @property
@@ -112,11 +106,6 @@ class Supervisor:
         """The process of each worker that is up, by its index."""
         with self._changed:
             return dict(self._attempt.pids) if self._attempt is not None else {}
-
-    @property
-    def attempts(self) -> int:
-        """How many times the workers have been started."""
-        return self._attempts
 
     def begin(self) -> None:
         """Start the workers; return when they are ready. Raises why they cannot be."""
@@ -241,7 +230,7 @@ class Supervisor:
             run.listen(kind, functools.partial(self._receive, attempt))
         with self._changed:
             self._attempt = attempt
-            self._attempts += 1
+            self.attempts += 1
         return attempt
 
     def _job(self, attempt: _Attempt) -> None:
