@@ -1,13 +1,15 @@
 """Where log lines go: the driver's to Spark's logging, the workers' to standard error and, what matters, to the driver.
 
 White box: a local session writes no worker's lines to standard error, so plans and messages are looked at, with a Java that is
-played.
+played. How long a worker may be stuck is set, which a run does not offer.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +18,10 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
+from timely.monitor.watch_settings import WatchSettings
 from timely.spark.logs import LogPlan, SparkHandler, log_on_driver, log_to_spark, worker_log
 from timely.spark.stage_messages import LogLine, Message
+from timely.spark.task import Task
 
 LIBRARY = logging.getLogger("timely")
 MESH = logging.getLogger("timely.worker.mesh")
@@ -195,3 +199,54 @@ def test_the_level_is_asked_of_the_java_of_the_session(session: SparkSession) ->
     log_to_spark(context)
     assert levels == {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR, "OFF": 51}
     assert [handler.context for handler in spark_handlers()] == [context]
+
+
+class Release(logging.Handler):
+    """Makes a file when somebody says that an operator has not returned."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        if "has not returned" in self.said[-1]:
+            self.file.touch()
+
+
+@pytest.mark.spark
+def test_an_operator_that_does_not_return_is_reported_to_the_driver(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "go on")
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> dict[str, timely.Stream[int, Any]]:
+        import threading
+        from pathlib import Path
+
+        def dawdle(batch: Any) -> Any:
+            for _ in range(1_200):  # a minute, if nobody says anything
+                if Path(file).exists():
+                    break
+                threading.Event().wait(0.05)
+            return batch
+
+        return {"numbers": numbers.map_batch(dawdle)}
+
+    release = Release(Path(file))
+    logging.getLogger("timely.spark.worker").addHandler(release)
+    monkeypatch.setattr("timely.spark.batch.Task", functools.partial(Task, watch=WatchSettings(0.2, line=False, inputs=False)))
+    session.sparkContext.setLogLevel("WARN")
+    try:
+        result = ts.run(build, {"numbers": session.range(9)}, {"numbers": "id long"}, workers=2)
+        assert result["numbers"].count() == 9
+    finally:
+        session.sparkContext.setLogLevel("ERROR")
+        log_to_spark(session.sparkContext)
+        logging.getLogger("timely.spark.worker").removeHandler(release)
+    assert Path(file).exists()
+    message = next(text for text in release.said if "has not returned" in text)
+    assert "operator 'map_batch · dawdle'" in message
+    assert "in dawdle" in message
+    assert "attempt" in message

@@ -1,11 +1,13 @@
 """``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out, and what that takes.
 
-White box: that a run leaves nothing behind on the driver is seen at the objects that are alive.
+White box: that a run leaves nothing behind on the driver is seen at the objects that are alive, and nobody outside has the keys
+that must not be found.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import timely
 from tests.spark.runs import EDGES, Streams, applying, arrow_of, jobs_of, rows, through
 from timely import spark as ts
-from timely.spark.rendezvous import RunEntry
+from timely.spark.rendezvous import Rendezvous, RunEntry
 
 pytestmark = pytest.mark.spark
 
@@ -276,3 +278,25 @@ def test_a_run_is_forgotten_when_no_table_needs_it_any_more(session: SparkSessio
     else:
         pytest.fail("no run is forgotten")
     assert rows(derived) == Counter([("a", "b")])
+
+
+def test_keys_are_in_no_plan_and_in_no_log(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: list[RunEntry] = []
+    open_run = Rendezvous.open_run
+
+    def note(server: Rendezvous, *args: Any, **options: Any) -> RunEntry:
+        runs.append(open_run(server, *args, **options))
+        return runs[-1]
+
+    monkeypatch.setattr(Rendezvous, "open_run", note)
+    caplog.set_level(logging.DEBUG, "timely")
+    result = ts.run(through, {"numbers": session.range(100)}, {"numbers": "id long"}, workers=2)
+    assert result["numbers"].count() == 100
+    (run,) = runs
+    shown = result["numbers"]._jdf.queryExecution().toString() + repr(result) + repr(run) + caplog.text
+    for key in (run.identity.key, run.driver.key):
+        lines = [line for line in key.decode().splitlines() if not line.startswith("---")]
+        assert len(lines) > 1
+        assert not any(line in shown for line in lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely.spark.batch
+from tests.support.spark_programs import SparkPrograms
 from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.session import context_of, is_local, this_python
@@ -121,3 +123,29 @@ def test_a_session_that_is_up_is_used(session: SparkSession) -> None:
     assert ts.local_session(2) is session
     assert session.conf.get("spark.sql.shuffle.partitions") == shuffles
     assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.spark
+def test_a_stopped_session_is_an_error(tmp_path: Path, spark_programs: SparkPrograms) -> None:
+    """In a process of programs: the session of the other tests goes on."""
+    program = """
+        from timely import SparkError, spark
+        session = spark.local_session(1)
+        numbers = session.range(3)
+        session.stop()
+        try:
+            spark.check(session, 1)
+        except SparkError as error:
+            print(error)
+        for go in (spark.run, lambda *given, **more: spark.stream(*given, foreach_epoch=print, checkpoint="nowhere", **more)):
+            try:
+                go(lambda scope, numbers: {"numbers": numbers}, {"numbers": numbers}, {"numbers": "id long"}, workers=1)
+            except SparkError as error:
+                print(error)
+    """
+    ended = spark_programs.run(textwrap.dedent(program), tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "this Spark session was stopped: make another one",
+        *["the Spark session of the inputs was stopped: make another one, and the inputs in it"] * 2,
+    ]
