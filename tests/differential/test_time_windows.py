@@ -140,6 +140,41 @@ WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
+EACH = 'order by n desc, m, d nulls first, "user"'
+FUNCTIONS = {
+    "ranks": f"""
+        select "user", n, row_number() over (partition by "user" {EACH}), rank() over w, dense_rank() over w, cume_dist() over w,
+            percent_rank() over w, rank() over (order by "user" desc) from clicks window w as (partition by "user" order by n)""",
+    "shifts": f"""
+        select "user", lag(n, 2, -1) over w, lead(d) over w, lag(m, 1, timestamp '2020-02-02') over w
+        from clicks window w as (partition by "user" {EACH})""",
+    "frames": f"""
+        select "user", m, d, n, sum(n) over (w rows between 3 preceding and 1 following),
+            count(n) over (w rows between 2 following and 3 following), avg(n) over (partition by "user" order by d),
+            sum(n * 0.25) filter (where n > 0) over (order by d, m) from clicks window w as (partition by "user" {EACH})""",
+    "extremes": f"""
+        select "user", m, d, n, max("user") over (order by n), min(d) over (partition by "user" order by m desc),
+            max(n * 0.5) over (partition by "user"),
+            min(m) over (partition by "user" {EACH} rows unbounded preceding exclude no others) from clicks""",
+    "first rows": f'select "user", m, d, n from clicks qualify row_number() over (partition by "user" {EACH}) <= 3',
+    "first row of each": f"""
+        select * from (select "user", m, d, n, rank() over w, row_number() over w as k from clicks
+        window w as (partition by n % 7 {EACH})) where k = 1""",
+    "first of all": f"""
+        select "user", n, dense_rank() over (order by n desc) from clicks qualify row_number() over ({EACH}) <= 5""",
+}
+
+MOST_CLICKS = Tables({"clicks": CLICKS}, {"clicks": click}, epochs=5, first=90)
+
+
+@pytest.mark.parametrize("conditions", [partial(small_columns, 1), partial(small_columns, 10**6), tiny_memory])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_rows_and_columns_that_come_and_go(name: str, conditions: Any) -> None:
+    epochs = MOST_CLICKS.stream(7)
+    with conditions():
+        assert epochs.views(FUNCTIONS[name], lambda time: time % 2 == 0) == epochs.expected(FUNCTIONS[name])
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in
 from timely.differential.tables.expressions.scalar_compiler import RowScope, compile_scalar
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import NUMBERS, TEXTS, Kind
+from timely.differential.tables.values.kinds import NUMBERS, TEXTS, Column, Kind
 from timely.differential.tables.values.moment_functions import MONDAY, unit_of
 from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
 from timely.errors import SqlError
@@ -406,6 +406,38 @@ def _part(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
     return _Vectorized(Kind.INTEGER, lambda columns: part(kernel(columns)))
 
 
+_UNITS: Final = {**dict.fromkeys("HIp", "hour"), "M": "minute", "S": "second", **dict.fromkeys("fg", "microsecond")}
+"""What a format reads of a moment, by its letters; others read the day."""
+
+_BY_UNIT: Final = {
+    **dict.fromkeys(("hour", "minute", "second")),
+    **dict.fromkeys(("dayofweek", "dayofyear", "isodow", "week", "weekday", "weekofyear"), "day"),
+}
+
+
+def _of_unit(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
+    """Return a function that reads moments down to a unit: it is computed once for each that is there."""
+    moment, *formats = parts
+    if moment.kind not in (Kind.DATE, Kind.TIMESTAMP) or not all(isinstance(part.value, str) for part in formats):
+        raise NoKernel
+    order = ["day", *dict.fromkeys(_UNITS.values())]
+    read = [_UNITS.get(letter, "day") for part in formats for letter in part.value]
+    unit = max(read, key=order.index) if read else _BY_UNIT[call.name] or call.name
+    inner = attrs.evolve(call, arguments=(Ref(moment.kind, 0), *call.arguments[1:]))
+    function = compile_scalar(inner, RowScope((Column("", moment.kind),), {0: 0})).function
+    kernel, type_ = moment.kernel, _ARROW[call.kind]
+
+    def computed(columns: Sequence[Any]) -> Any:
+        moments = kernel(columns)
+        if moment.kind is Kind.TIMESTAMP and unit != "microsecond":
+            moments = pc.floor_temporal(moments, unit=unit)
+        encoded = pc.dictionary_encode(moments)
+        values = [function((value,)) for value in encoded.dictionary.to_pylist()]
+        return pa.array(values, type_).take(encoded.indices)
+
+    return _Vectorized(call.kind, computed)
+
+
 def _substring(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
     text, *bounds = parts
     if len(bounds) != 2 or not all(bound.constant for bound in bounds):
@@ -489,6 +521,7 @@ _COMPILERS: Final[dict[str, Compiler]] = {
     "not like escape": _like(True),
     "case": _kernel(kernels.case),
     **dict.fromkeys(("coalesce", "ifnull"), _kernel(kernels.coalesce)),
+    **dict.fromkeys(("strftime", *_BY_UNIT), _of_unit),
     **dict.fromkeys(("date_part", "year", "month", "day", "quarter"), _part),
     **dict.fromkeys(("substring", "substr"), _substring),
 }

@@ -53,12 +53,13 @@ def _double(number: int) -> Any:
     return canonical(struct.unpack("<d", struct.pack("<q", number if number >= 0 else number ^ _FLIPPED))[0])
 
 
-def _turned(numbers: Array) -> Array:
+def turned_bits(numbers: Array) -> Array:
+    """Return the bits of doubles as numbers in their order, or such numbers as bits."""
     return np.where(numbers < 0, numbers ^ _FLIPPED, numbers)
 
 
 def _doubles(numbers: Array) -> Any:
-    doubles = _turned(numbers).view(np.float64)
+    doubles = turned_bits(numbers).view(np.float64)
     return None if np.isnan(doubles).any() else pa.array(doubles)
 
 
@@ -79,7 +80,7 @@ _NUMBERINGS: Final = {
     Kind.DOUBLE: Numbering(
         _bits,
         _double,
-        lambda column: _turned(column.to_numpy().view(np.int64)),
+        lambda column: turned_bits(column.to_numpy().view(np.int64)),
         _doubles,
     ),
 }

@@ -1,27 +1,23 @@
-"""Window functions. When rows of a partition change, the function is computed again for that partition, and for no other.
-
-Rows that tie are ordered by all columns that the query reads, so that a result is never unspecified.
-"""
+"""Window functions: what each computes of the rows of a partition."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 import attrs
 
-from timely.differential.tables.expressions.bound import Call, Expr, Literal, NamedExpr, SortKey
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, SortKey
 from timely.differential.tables.expressions.calls import as_kind, whole_number
-from timely.differential.tables.expressions.relation import Relation
-from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
+from timely.differential.tables.expressions.scalar_compiler import Function
 from timely.differential.tables.operators.aggregations import COUNTS, AggregateCall, First, Sums
 from timely.differential.tables.operators.groups import summands
-from timely.differential.tables.operators.sorting import Ordering, first_rows, ordering
+from timely.differential.tables.operators.sorting import Ordering
+from timely.differential.tables.operators.window_columns import RANKS, WindowColumns, of_frames, shifted
 from timely.differential.tables.operators.window_frames import Frames, Partition, WindowFrame, frames_of, values_in
-from timely.differential.tables.values.kinds import Column, Kind, rounded, sortable
+from timely.differential.tables.values.kinds import Kind, rounded
 from timely.differential.tables.values.overloads import Arguments, Overload
 from timely.errors import SqlError
 
@@ -40,71 +36,10 @@ class WindowCall(Expr):
     order: tuple[SortKey, ...]
     nullable: bool
     compute: Callable[[Sequence[Function]], Compute] = attrs.field(eq=False, repr=False)
+    columns: WindowColumns | None = attrs.field(eq=False, repr=False)
+    """The same of columns, for which what goes in is that of ``inputs``."""
 
     _made_of = ("inputs", "partition", "order")
-
-
-def with_windows(relation: Relation, calls: Sequence[NamedExpr], most: int | None) -> Relation:
-    """Return the relation with a column more for each window function; of each partition ``most`` rows may be enough."""
-    together: dict[Any, list[tuple[int, WindowCall]]] = {}
-    for part in calls:
-        call = part.value
-        assert isinstance(call, WindowCall)
-        together.setdefault((call.partition, call.order), []).append((part.id, call))
-    scope, width = relation.scope, len(relation.columns)
-    for (partition, order), members in together.items():
-        relation = _over(relation, scope, width, partition, order, members, most)
-    return relation
-
-
-def rows_asked(calls: Sequence[NamedExpr], limits: Sequence[tuple[int, int]]) -> int | None:
-    """Return how many rows of a partition are asked for, where no function sees others; ``None`` for all.
-
-    ``limits`` say up to which value columns are asked for.
-    """
-    functions = [part.value for part in calls]
-    if len({(call.partition, call.order) for call in functions if isinstance(call, WindowCall)}) != 1:
-        return None
-    if not all(isinstance(call, WindowCall) and call.name in ("row_number", "rank", "dense_rank") for call in functions):
-        return None
-    numbers = {part.id for part in calls if isinstance(part.value, WindowCall) and part.value.name == "row_number"}
-    most = [limit for number, limit in limits if number in numbers]
-    return max(min(most), 1) if most else None
-
-
-def _over(
-    relation: Relation,
-    scope: RowScope,
-    width: int,
-    partition: Sequence[Expr],
-    order: Sequence[SortKey],
-    members: Sequence[tuple[int, WindowCall]],
-    most: int | None,
-) -> Relation:
-    """Return the relation with the columns of functions over one partition and order, for the first ``most`` rows of each."""
-    keys = [compile_scalar(key, scope).function for key in partition]
-    orders = ordering(order, scope)
-    computes = [call.compute([compile_scalar(part, scope).function for part in call.inputs]) for _, call in members]
-
-    def group_of(row: Row) -> Row:
-        return tuple(key(row) for key in keys)
-
-    def place(row: Row) -> Any:
-        return orders.of(row), sortable(row[:width])
-
-    def computed(group: Any, counted: list[tuple[Row, int]]) -> Iterable[tuple[Row, int]]:
-        rows = [row for row, count in counted for _ in range(count)]
-        rows.sort(key=place)
-        made = Partition.of(rows, orders)
-        return Counter(row + more for row, more in zip(rows, zip(*(compute(made) for compute in computes)))).items()
-
-    collection = relation.collection
-    if most is not None:
-        collection = first_rows(collection, group_of, place, most, grows=relation.grows)
-    pairs = collection.map(lambda row: (group_of(row), row), name="partition")
-    rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
-    columns = [Column(call.name, call.kind, call.nullable) for _, call in members]
-    return relation.extended(rows, columns, [number for number, _ in members])
 
 
 @attrs.frozen
@@ -161,11 +96,13 @@ class WrittenWindow:
         compute: Callable[[Sequence[Function]], Compute],
         *parameters: Any,
         nullable: bool = True,
+        columns: WindowColumns | None = None,
     ) -> WindowCall:
         """Return the window function."""
         everything = (*parameters, self.over.frame, self.ignores_nulls)
         over = self.over
-        return WindowCall(kind, self.name, tuple(inputs), everything, over.partition, over.order, nullable, compute, at=self.at)
+        made = (kind, self.name, tuple(inputs), everything, over.partition, over.order, nullable, compute, columns)
+        return WindowCall(*made, at=self.at)
 
 
 def window(call: WrittenWindow, aggregate: AggregateCall | None) -> WindowCall:
@@ -180,7 +117,7 @@ def window(call: WrittenWindow, aggregate: AggregateCall | None) -> WindowCall:
         if name == "row_number":
             call.need_order()
         kind, compute = _RANKS[name]
-        return call.made(kind, (), lambda functions: compute, nullable=False)
+        return call.made(kind, (), lambda functions: compute, nullable=False, columns=RANKS[name])
     takes, make = _MAKERS[name]
     call.check(takes)
     call.need_order()
@@ -256,7 +193,7 @@ def _shifted(call: WrittenWindow) -> WindowCall:
 
         return compute
 
-    return call.made(value.kind, (value, other), made, away)
+    return call.made(value.kind, (value, other), made, away, columns=None if call.ignores_nulls else shifted(away))
 
 
 def _with_default(value: Expr, other: Expr) -> tuple[Expr, Expr]:
@@ -342,8 +279,8 @@ def _aggregate(aggregate: AggregateCall, call: WrittenWindow) -> WindowCall:
         return compute
 
     parameters = aggregate.parameters, aggregate.distinct, aggregate.condition is not None
-    nullable = aggregate.empty is None
-    return call.made(aggregate.kind, aggregate.parts, made, *parameters, nullable=nullable)
+    nullable, columns = aggregate.empty is None, of_frames(aggregate, call.over.frame)
+    return call.made(aggregate.kind, aggregate.parts, made, *parameters, nullable=nullable, columns=columns)
 
 
 def _running_sums(aggregate: AggregateCall, entry: Function, form: Sums, call: WrittenWindow) -> Compute:

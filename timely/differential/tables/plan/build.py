@@ -25,7 +25,7 @@ from timely.differential.tables.operators.set_operations import combined
 from timely.differential.tables.operators.sorting import first_rows, sort_key
 from timely.differential.tables.operators.table_joins import by_half_joins, join
 from timely.differential.tables.operators.unnesting import unnested
-from timely.differential.tables.operators.window_functions import with_windows
+from timely.differential.tables.operators.window_partitions import with_windows
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in
 from timely.differential.tables.values.kinds import Column

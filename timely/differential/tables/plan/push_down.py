@@ -16,7 +16,7 @@ from typing_extensions import TypeIs
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, has_query, ids_in
 from timely.differential.tables.expressions.calls import call
-from timely.differential.tables.operators.window_functions import rows_asked
+from timely.differential.tables.operators.window_partitions import rows_asked
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in, with_inputs
 from timely.differential.tables.values.kinds import Kind
