@@ -25,11 +25,7 @@ def is_arrow(data: Any) -> bool:
 
 
 def arrow_table(data: Any, place: str) -> pa.Table:
-    """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that.
-
-    >>> arrow_table(pa.record_batch({"n": pa.array([1, 2], pa.int32())}), "here").to_pydict()
-    {'n': [1, 2]}
-    """
+    """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that."""
     try:
         data = frame_data(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -64,22 +60,13 @@ def _plain(table: pa.Table, place: str) -> pa.Table:
 
 
 def arrow_rows(table: pa.Table) -> Iterator[Row]:
-    """Yield the rows of an Arrow table.
-
-    >>> list(arrow_rows(pa.table({"n": [1, 2], "name": ["a", None]})))
-    [(1, 'a'), (2, None)]
-    """
+    """Yield the rows of an Arrow table."""
     for batch in table.to_batches(max_chunksize=4096):
         yield from zip(*(column.to_pylist() for column in batch.columns))
 
 
 def data_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of data for a table: columns that have no value, and so no type, are texts.
-
-    >>> data_schema(pa.schema([("n", pa.int8()), ("note", pa.null())]))
-    n: int8
-    note: string
-    """
+    """Return the schema of data for a table: columns that have no value, and so no type, are texts."""
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
 
 
@@ -189,11 +176,7 @@ def stream_reader(schema: pa.Schema, place: str, count: str | None = None) -> Ca
 
 
 def batch_of(rows: Sequence[Row], columns: Sequence[Column], place: str) -> pa.RecordBatch:
-    """Return rows as an Arrow batch; ``SchemaError`` for values that its types do not hold.
-
-    >>> batch_of([(1,), (None,)], columns_of(pa.schema([("n", pa.int64())])), "here").to_pydict()
-    {'n': [1, None]}
-    """
+    """Return rows as an Arrow batch; ``SchemaError`` for values that its types do not hold."""
     schema = arrow_schema(tuple(columns))
     arrays = []
     for field, values in zip(schema, zip(*rows)):

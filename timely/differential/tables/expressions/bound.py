@@ -154,11 +154,7 @@ def _changed(value: Any, parts: Iterator[Expr]) -> Any:
 
 
 def parts_in(expressions: Iterable[Expr]) -> list[Expr]:
-    """Return expressions with all that they are made of.
-
-    >>> [part.kind for part in parts_in([Literal(Kind.INTEGER, 1)])]
-    [BIGINT]
-    """
+    """Return expressions with all that they are made of."""
     parts = list(expressions)
     for part in parts:
         parts += part.parts

@@ -19,9 +19,6 @@ def call(name: str, arguments: Sequence[Expr], at: Any = None, own: Mapping[str,
     """Return a call of the first overload that has the kinds of the arguments, or else of the first that they can become.
 
     ``own`` are functions of the program.
-
-    >>> call("+", [Literal(Kind.INTEGER, 1), Literal(Kind.DOUBLE, 0.5)]).kind
-    DOUBLE
     """
     function, passed = own.get(name) or FUNCTIONS[name], list(arguments)
     kinds = Arguments([argument.kind for argument in passed], list(map(_written, passed)))
@@ -86,11 +83,7 @@ def _written(expression: Expr) -> Any:
 
 
 def whole_number(expression: Expr) -> int | None:
-    """Return a whole number that is written there.
-
-    >>> whole_number(Literal(Kind.INTEGER, 2)), whole_number(Literal(Kind.TEXT, "2", "2"))
-    (2, None)
-    """
+    """Return a whole number that is written there."""
     if isinstance(expression, Literal):
         value = expression.value if expression.kind is Kind.INTEGER else None
         return value if isinstance(value, int) and value < 10**19 else None

@@ -75,15 +75,7 @@ def _as_array(value: Any, count: int) -> Any:
 
 
 def column_expressions(expressions: Sequence[Expr], scope: RowScope) -> Expressions | None:
-    """Return expressions as kernels; ``None`` where one of them has no kernel.
-
-    >>> from timely.differential.updates.row_columns import LazyColumn
-    >>> from timely.differential.tables.values.kinds import Column
-    >>> scope = RowScope((Column("n", Kind.INTEGER),), {7: 0})
-    >>> compiled = column_expressions([Ref(Kind.INTEGER, 7)], scope)
-    >>> compiled(RowColumns((LazyColumn(pa.array([1, 2])),), 2))[0].to_pylist()
-    [1, 2]
-    """
+    """Return expressions as kernels; ``None`` where one of them has no kernel."""
     try:
         parts = [_compiled(expression, scope) for expression in expressions]
         if any(part.kind is Kind.NULL for part in parts):

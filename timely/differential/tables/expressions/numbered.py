@@ -87,12 +87,7 @@ _NUMBERINGS: Final = {
 
 
 def numbering(kind: Kind) -> Numbering | None:
-    """Return how values of a kind are numbered, or ``None``.
-
-    >>> by_day = numbering(Kind.DATE)
-    >>> by_day.of_value(datetime.date(1970, 1, 2)), by_day.value_of(1), by_day.column_of(np.array([1])).to_pylist()
-    (1, datetime.date(1970, 1, 2), [datetime.date(1970, 1, 2)])
-    """
+    """Return how values of a kind are numbered, or ``None``."""
     scale = kind.scale
     if scale is None:
         return _NUMBERINGS.get(kind)

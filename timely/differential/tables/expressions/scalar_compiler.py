@@ -37,12 +37,7 @@ class RowScope:
 
 
 def compile_scalar(expression: Expr, scope: RowScope) -> Scalar:
-    """Return an expression as a function of rows.
-
-    >>> row = RowScope((Column("n", Kind.INTEGER),), {7: 0})
-    >>> compile_scalar(Ref(Kind.INTEGER, 7), row).function((5,))
-    5
-    """
+    """Return an expression as a function of rows."""
     if isinstance(expression, Ref):
         place = scope.places[expression.id]
         return Scalar(expression.kind, scope.columns[place].nullable, lambda row: row[place])

@@ -58,11 +58,7 @@ def _listed(expression: Expression, before: str, argument: str) -> list[exp.Expr
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as SQL has it, whatever its letters are.
-
-    >>> quoted("net total")
-    '"net total"'
-    """
+    """Return the name of a column as SQL has it, whatever its letters are."""
     return '"{}"'.format(name.replace('"', '""'))
 
 

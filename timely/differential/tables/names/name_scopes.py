@@ -223,11 +223,7 @@ class NameBinder(Protocol):
 
 
 def distinct_names(columns: Sequence[str]) -> list[str]:
-    """Return names for the columns of an item of ``FROM`` as DuckDB gives them, where several have one name.
-
-    >>> distinct_names(["id", "id", "id_1"])
-    ['id', 'id_1', 'id_1_1']
-    """
+    """Return names for the columns of an item of ``FROM`` as DuckDB gives them, where several have one name."""
     if len(set(columns)) == len(columns):
         return list(columns)
     taken: dict[str, None] = {}

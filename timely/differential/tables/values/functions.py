@@ -45,8 +45,7 @@ from timely.differential.tables.values.overloads import (
     taking,
 )
 from timely.differential.tables.values.parsing import OutOfYears
-from timely.differential.tables.values.text_formats import FORMAT_FUNCTIONS
-from timely.differential.tables.values.text_functions import TEXT_FUNCTIONS, as_text, concatenate, lower
+from timely.differential.tables.values.text_functions import FORMAT_FUNCTIONS, TEXT_FUNCTIONS, as_text, concatenate, lower
 from timely.errors import SqlError
 
 Row = tuple[Any, ...]

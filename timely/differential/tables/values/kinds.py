@@ -119,38 +119,22 @@ Kind.MONTHS = _kind("INTERVAL of months")  # of no column: a pair of months and 
 
 
 def decimal(scale: int) -> Kind:
-    """Return the kind of decimals of 38 digits, some of them behind the point.
-
-    >>> decimal(2), decimal(2) is decimal(2), decimal(2) is decimal(3), decimal(2).base is Kind.DECIMAL
-    (DECIMAL, True, False, True)
-    """
+    """Return the kind of decimals of 38 digits, some of them behind the point."""
     return _kind("DECIMAL", None, (), scale)
 
 
 def list_of(element: Kind) -> Kind:
-    """Return the kind of lists; their values are tuples.
-
-    >>> list_of(Kind.DATE), list_of(Kind.DATE) is list_of(Kind.DATE)
-    (DATE[], True)
-    """
+    """Return the kind of lists; their values are tuples."""
     return _kind(f"{element.value}[]", element)
 
 
 def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
-    """Return the kind of structs with named fields; their values are tuples of the values of the fields.
-
-    >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
-    STRUCT(street VARCHAR, number BIGINT)
-    """
+    """Return the kind of structs with named fields; their values are tuples of the values of the fields."""
     return _kind(f"STRUCT({', '.join(f'{spelling(name)} {kind.value}'.strip() for name, kind in fields)})", None, fields)
 
 
 def map_of(key: Kind, value: Kind) -> Kind:
-    """Return the kind of maps.
-
-    >>> map_of(Kind.TEXT, Kind.INTEGER)
-    MAP(VARCHAR, BIGINT)
-    """
+    """Return the kind of maps."""
     return _kind(f"MAP({key.value}, {value.value})", entry=struct_of((("key", key), ("value", value))))
 
 
@@ -189,11 +173,7 @@ class _LowerCase(str):
 
 
 def lower_case(name: str) -> str:
-    """Return a name of a column or table as it is compared, which DuckDB does without regard to the case of ASCII letters.
-
-    >>> lower_case("Order Total (Ä)")
-    'order total (Ä)'
-    """
+    """Return a name of a column or table as it is compared, which DuckDB does without regard to the case of ASCII letters."""
     lower = name.translate(_LOWER)
     if lower == name:
         return name
@@ -203,20 +183,12 @@ def lower_case(name: str) -> str:
 
 
 def spelling(name: str) -> str:
-    """Return how a name was spelled before it became lower case.
-
-    >>> spelling(lower_case("userId")), spelling("user")
-    ('userId', 'user')
-    """
+    """Return how a name was spelled before it became lower case."""
     return name.spelling if isinstance(name, _LowerCase) else name
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
-    """Return the kind that both become where they meet, or ``None``; fields have the names of ``other``.
-
-    >>> common(Kind.INTEGER, Kind.DOUBLE), common(Kind.TEXT, Kind.DATE)
-    (DOUBLE, None)
-    """
+    """Return the kind that both become where they meet, or ``None``; fields have the names of ``other``."""
     if one is other or other is Kind.NULL:
         return one
     if one is Kind.NULL:
@@ -239,11 +211,7 @@ def common(one: Kind, other: Kind) -> Kind | None:
 
 
 def sortable(value: Value) -> Any:
-    """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last.
-
-    >>> sorted([(1, None), (1, 2), (0, 3)], key=sortable)
-    [(0, 3), (1, 2), (1, None)]
-    """
+    """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last."""
     if value is None:
         return (1,)
     return (0, tuple(map(sortable, value))) if type(value) is tuple else (0, value)
@@ -257,11 +225,7 @@ def _same(value: Value) -> Value:
 
 
 def canonical_float(value: float) -> float:
-    """Return a float as tables have it: there is one zero, and one NaN, which equals itself and is the greatest.
-
-    >>> canonical_float(-0.0), canonical_float(float("nan")) == canonical_float(float("nan"))
-    (0.0, True)
-    """
+    """Return a float as tables have it: there is one zero, and one NaN, which equals itself and is the greatest."""
     one_zero = value + 0.0
     return one_zero if one_zero == one_zero else NAN
 
@@ -286,11 +250,7 @@ def _text_of_blob(value: bytes) -> str:
 
 
 def single(value: float) -> float:
-    """Return the float of 32 bits that is nearest.
-
-    >>> single(0.1), single(1e300)
-    (0.10000000149011612, inf)
-    """
+    """Return the float of 32 bits that is nearest."""
     return canonical_float(ctypes.c_float(value).value)
 
 
@@ -316,11 +276,7 @@ def _single_of_text(text: str) -> float:
 
 
 def text_of_float(value: float) -> str:
-    """Return a float as text: the shortest that is the same float.
-
-    >>> text_of_float(0.1), text_of_float(1e16)
-    ('0.1', '1e+16')
-    """
+    """Return a float as text: the shortest that is the same float."""
     return repr(value + 0.0)
 
 
@@ -380,11 +336,7 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
 
 
 def conversion(source: Kind, target: Kind) -> Conversion | None:
-    """Return the function that makes a value of ``source`` one of ``target``, or ``None`` where that is not translated.
-
-    >>> conversion(Kind.TEXT, Kind.INTEGER)(" 12"), conversion(Kind.DATE, Kind.BOOLEAN)
-    (12, None)
-    """
+    """Return the function that makes a value of ``source`` one of ``target``, or ``None`` where that is not translated."""
     if source is target or source is Kind.NULL:
         return _same
     if source is Kind.JSON:
@@ -456,11 +408,7 @@ _KINDS_OF_JSON: Final = {bool: Kind.BOOLEAN, int: Kind.INTEGER, json_texts.Real:
 
 
 def json_of(kind: Kind) -> Conversion | None:
-    """Return what makes a value JSON, ``None`` too; ``None`` where that is not translated.
-
-    >>> json_of(list_of(Kind.TEXT))(("a", None))
-    '["a",null]'
-    """
+    """Return what makes a value JSON, ``None`` too; ``None`` where that is not translated."""
     make: Conversion | None
     if kind.element is not None:
         element = json_of(kind.element)
@@ -520,11 +468,7 @@ def _does_not_fit(value: Decimal, precision: int, scale: int) -> SqlError:
 
 
 def fitting(precision: int, scale: int) -> Conversion:
-    """Return what returns a decimal that is below the limit of ``DECIMAL(precision, scale)``; ``SqlError`` for others.
-
-    >>> fitting(4, 1)(Decimal("2.25"))
-    Decimal('2.25')
-    """
+    """Return what returns a decimal that is below the limit of ``DECIMAL(precision, scale)``; ``SqlError`` for others."""
     limit = Decimal(1).scaleb(precision - scale)
     low = -limit
 
@@ -537,11 +481,7 @@ def fitting(precision: int, scale: int) -> Conversion:
 
 
 def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
-    """Return what rounds to ``DECIMAL(precision, scale)``; ``SqlError`` for what does not fit.
-
-    >>> rounded(4, 1)(Decimal("2.25"))
-    Decimal('2.3')
-    """
+    """Return what rounds to ``DECIMAL(precision, scale)``; ``SqlError`` for what does not fit."""
     unit, limit = Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
 
     def convert(value: Decimal) -> Decimal:
@@ -572,11 +512,7 @@ def within(bits: int, signed: bool) -> Callable[[int], int]:
 
 
 def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have.
-
-    >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
-    (Column(name='n', kind=BIGINT, nullable=False),)
-    """
+    """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have."""
     columns = tuple(Column(lower_case(field.name), kind_of(field), field.nullable) for field in schema)
     for column in columns:
         if sum(other.name == column.name for other in columns) > 1:
@@ -585,11 +521,7 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds.
-
-    >>> plain_type(pa.dictionary(pa.int8(), pa.string())), plain_type(pa.timestamp("ns")), plain_type(pa.float32())
-    (DataType(string), TimestampType(timestamp[us]), DataType(double))
-    """
+    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds."""
     types = pa.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
@@ -669,11 +601,7 @@ _REPRESENTED: Final[dict[Kind, tuple[Any, Any, Callable[[Any], bool]]]] = {
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Return the Arrow schema of columns: the widest type of each kind.
-
-    >>> arrow_schema((Column("xs", list_of(Kind.INTEGER)),)).types
-    [ListType(list<item: int64>)]
-    """
+    """Return the Arrow schema of columns: the widest type of each kind."""
     return pa.schema([pa.field(column.name, _arrow_type(column.kind), nullable=column.nullable) for column in columns])
 
 
@@ -694,12 +622,7 @@ def _arrow_type(kind: Kind) -> pa.DataType:
 
 
 def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what checks that a record is a row of a schema, and returns it with the types of its kinds.
-
-    >>> check = row_check(columns_of(schema := pa.schema([("price", pa.float64())])), schema)
-    >>> check((3,))
-    (3.0,)
-    """
+    """Return what checks that a record is a row of a schema, and returns it with the types of its kinds."""
     checks = [_column_check(column, field) for column, field in zip(columns, schema)]
     width = len(columns)
 
@@ -774,11 +697,7 @@ def _checked_struct(kind: Kind, check: Conversion, value: Any) -> Any:
 
 
 def comparable(kind: Kind, value: Any) -> bool:
-    """Return whether values of ``kind`` can be equal to ``value``. A double and a decimal are not: 0.1 is not ``Decimal("0.1")``.
-
-    >>> comparable(Kind.INTEGER, 1.5), comparable(Kind.INTEGER, "1"), comparable(list_of(Kind.DATE), (None,))
-    (True, False, True)
-    """
+    """Return whether values of ``kind`` can be equal to ``value``: 0.1, a double, is not ``Decimal("0.1")``."""
     inner = kind.element or kind.entry
     if inner is not None:
         return isinstance(value, tuple) and all(part is None or comparable(inner, part) for part in value)

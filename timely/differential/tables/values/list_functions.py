@@ -50,11 +50,7 @@ _I, _B, _T = Kind.INTEGER, Kind.BOOLEAN, Kind.TEXT
 
 
 def element(values: Values, number: int) -> Any:
-    """Return an element by its number, from 1, or from -1 back; ``None`` where there is none.
-
-    >>> element(("a", "b"), 1), element(("a", "b"), -1), element(("a", "b"), 3)
-    ('a', 'b', None)
-    """
+    """Return an element by its number, from 1, or from -1 back; ``None`` where there is none."""
     index = number - 1 if number > 0 else len(values) + number
     return values[index] if number and 0 <= index < len(values) else None
 

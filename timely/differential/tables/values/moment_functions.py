@@ -55,11 +55,7 @@ UNITS: Final = {
 
 
 def unit_of(name: str) -> str | None:
-    """Return a unit by any of its names.
-
-    >>> unit_of("days"), unit_of("min"), unit_of("fortnight")
-    ('DAY', 'MINUTE', None)
-    """
+    """Return a unit by any of its names."""
     upper = name.upper()
     unit = _SHORT.get(upper) or _SHORT.get(upper.rstrip("S")) or upper.rstrip("S")
     return unit if unit in UNITS else None
@@ -70,11 +66,7 @@ _SHORT: Final = {short: unit for unit, *names in map(str.split, (*_NAMED, "MICRO
 
 
 def interval_of(text: str, unit: str = "") -> tuple[int, datetime.timedelta]:
-    """Return the months and the duration of an interval such as ``1 hour 30 minutes``, or ``90`` with a unit.
-
-    >>> interval_of("1 month -3 days"), interval_of("90", "MINUTES")
-    ((1, datetime.timedelta(days=-3)), (0, datetime.timedelta(seconds=5400)))
-    """
+    """Return the months and the duration of an interval such as ``1 hour 30 minutes``, or ``90`` with a unit."""
     interval = f"{text} {unit}".strip()
     if not re.fullmatch(r"\s*([+-]?[0-9]+\s*[A-Za-z]+\s*)+", interval):
         raise SqlError(f"{brief(interval)} is not an interval like 90 minutes: it has whole numbers, each with a unit")
@@ -97,11 +89,7 @@ def duration(microseconds: int) -> datetime.timedelta:
 
 
 def add_interval(value: datetime.date, months: int, delta: datetime.timedelta) -> datetime.datetime:
-    """Return a date or timestamp moved by months, which keep the day where they have it, and by a duration.
-
-    >>> add_interval(datetime.date(2020, 1, 31), 1, datetime.timedelta())
-    datetime.datetime(2020, 2, 29, 0, 0)
-    """
+    """Return a date or timestamp moved by months, which keep the day where they have it, and by a duration."""
     moment = value if isinstance(value, datetime.datetime) else start_of_day(value)
     try:
         if months:
@@ -114,11 +102,7 @@ def add_interval(value: datetime.date, months: int, delta: datetime.timedelta) -
 
 
 def add_to_time(value: datetime.time, delta: datetime.timedelta) -> datetime.time:
-    """Return a time of day moved by a duration, around midnight.
-
-    >>> add_to_time(datetime.time(23), datetime.timedelta(hours=2))
-    datetime.time(1, 0)
-    """
+    """Return a time of day moved by a duration, around midnight."""
     moment = datetime.datetime.combine(datetime.date(2000, 1, 1), value)
     return (moment + datetime.timedelta(microseconds=delta // _MICROSECOND % UNITS["DAY"][1])).time()
 
@@ -152,9 +136,6 @@ def bucket(months: int, delta: datetime.timedelta) -> Callable[..., Any]:
     """Return what gives the beginning of the stretch of time that a moment is in: of months, or of a duration.
 
     Stretches begin at ``origin``, by default 2000-01-03, a Monday; those of months in its month.
-
-    >>> bucket(0, datetime.timedelta(minutes=10))(datetime.datetime(2024, 1, 1, 10, 12))
-    datetime.datetime(2024, 1, 1, 10, 10)
     """
     if months and delta:
         raise SqlError("a stretch of time of months has no days or shorter units")
@@ -236,11 +217,7 @@ _SYNONYMS: Final = {"DAYOFWEEK": "DOW", "DAYOFYEAR": "DOY", "WEEKOFYEAR": "WEEK"
 
 
 def part(name: str, kind: Kind) -> Overload | None:
-    """Return what takes a part out of a value of ``kind``, such as ``YEAR`` or ``EPOCH``; ``None`` where it has none.
-
-    >>> part("DOW", Kind.DATE).f(datetime.date(2024, 2, 4))
-    0
-    """
+    """Return what takes a part out of a value of ``kind``, such as ``YEAR`` or ``EPOCH``; ``None`` where it has none."""
     name = _SYNONYMS.get(name, name)
     name = unit_of(name) or name
     if name == "EPOCH" and kind in (*MOMENTS, _SPAN):
@@ -290,11 +267,7 @@ def boundaries(name: str) -> Callable[[datetime.date, datetime.date], int]:
 
 @functools.lru_cache(maxsize=100)
 def whole_units(name: str) -> Callable[[datetime.date, datetime.date], int]:
-    """Return what counts the whole units that lie between two moments.
-
-    >>> whole_units("month")(datetime.date(2020, 1, 31), datetime.date(2020, 2, 29))
-    1
-    """
+    """Return what counts the whole units that lie between two moments."""
     months, step = _length(name, "date_sub")
 
     def count(one: datetime.date, other: datetime.date) -> int:

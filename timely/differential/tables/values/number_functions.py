@@ -57,11 +57,7 @@ def _logarithm(f: Callable[[float], float]) -> Callable[[float], float]:
 
 
 def round_float(value: float, digits: int = 0) -> float:
-    """Return a float rounded half away from zero, to digits behind the point, or before it where they are negative.
-
-    >>> round_float(-2.5), round_float(2.345, 2), round_float(1250.0, -2)
-    (-3.0, 2.35, 1300.0)
-    """
+    """Return a float rounded half away from zero, to digits behind the point, or before it where they are negative."""
     if not math.isfinite(value) or digits > 308:
         return value
     if digits == 0:
@@ -92,11 +88,7 @@ def round_decimal(value: Decimal, digits: int = 0, rounding: str = ROUND_HALF_UP
 
 
 def round_whole(value: int, digits: int = 0) -> int:
-    """Return a whole number rounded half away from zero to digits before the point, where they are negative.
-
-    >>> round_whole(1255, -1), round_whole(-1250, -2), round_whole(12, 3)
-    (1260, -1300, 12)
-    """
+    """Return a whole number rounded half away from zero to digits before the point, where they are negative."""
     if digits >= 0:
         return value
     unit = 10 ** min(-digits, 50)

@@ -48,11 +48,7 @@ class Arguments(tuple[Kind, ...]):
         return arguments
 
     def together(self) -> Kind:
-        """Return the kind that all arguments become where they meet: literal texts become what the others are.
-
-        >>> Arguments([Kind.TEXT, Kind.DATE], ["2024-01-01", None]).together()
-        DATE
-        """
+        """Return the kind that all arguments become where they meet: literal texts become what the others are."""
         kind = Kind.NULL
         for own, literal in zip(self, self.written):
             if own is Kind.MONTHS:
@@ -95,11 +91,7 @@ def named(names: str, *rules: Rule, prepared: Mapping[int, Callable[..., Any]] =
 
 
 def overload(f: Callable[..., Any], result: Kind, *kinds: Kind, optional: bool = False) -> Overload:
-    """Return an overload.
-
-    >>> overload(len, Kind.INTEGER, Kind.TEXT).kinds
-    (VARCHAR,)
-    """
+    """Return an overload."""
     return Overload(kinds, result, f, always if optional else any)
 
 

@@ -61,11 +61,7 @@ def divide(one: float, other: float) -> float:
 
 
 def quotient(one: int, other: int) -> int:
-    """Return the quotient of whole numbers, towards zero.
-
-    >>> quotient(-7, 2), remainder(-7, 2)
-    (-3, -1)
-    """
+    """Return the quotient of whole numbers, towards zero."""
     if other == 0:
         raise SqlError(f"{one} // 0: division by zero")
     whole = abs(one) // abs(other)
@@ -93,11 +89,7 @@ def multiply_whole(one: int, other: int) -> int:
 
 
 def decimal_of(value: Fraction | int) -> Decimal:
-    """Return the decimal that a sum of decimals is.
-
-    >>> decimal_of(Fraction(5, 4))
-    Decimal('1.25')
-    """
+    """Return the decimal that a sum of decimals is."""
     return EXACT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
@@ -135,11 +127,7 @@ class _Segment:
 
 @remembered
 def like_segments(pattern: str, escape: str) -> tuple[_Segment, ...]:
-    """Return the segments of a pattern of ``LIKE``; ``%`` stands between them.
-
-    >>> [segment.regular for segment in like_segments("a%_c", "")]
-    ['a', '.c']
-    """
+    """Return the segments of a pattern of ``LIKE``; ``%`` stands between them."""
     segments: list[list[str | None]] = [[]]
     letters = iter(pattern)
     for letter in letters:
