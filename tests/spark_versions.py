@@ -1,8 +1,8 @@
-"""``python -m tests.spark_versions [--all] [3.5 …]``: tests of Spark on several versions of PySpark, printed as a table.
+"""``python -m tests.spark_versions [--all | --cluster] [3.5 …]``: tests of Spark on several versions of PySpark, as a table.
 
 Each version is in an environment of its own below the one that runs this, from which it takes all other packages. A version that
-is installed there already needs none. Runs a slice, the tests of what differs between versions, or all tests of Spark.
-Ends with a status of 1 if any failed. The first run downloads PySpark.
+is installed there already needs none. Runs a slice, the tests of what differs between versions; all tests of Spark; or those on
+clusters. Ends with a status of 1 if any failed. The first run downloads PySpark.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ ALL: Final = {
     ),
     "timely.differential.spark": ("timely/differential/spark", "tests/soak/test_maintain.py"),
 }
+CLUSTER: Final = {"clusters": ("-m", "cluster", "tests/cluster", "--deselect", "tests/cluster/test_spark_versions.py")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if all tests passed on all versions."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark_versions", description=__doc__)
     parser.add_argument("--all", action="store_true", help="all tests of Spark, which takes half an hour for each version")
+    parser.add_argument("--cluster", action="store_true", help="the tests on clusters of real processes, which take as long")
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of {', '.join(VERSIONS)}; the lowest and the newest")
     chosen = parser.parse_args(arguments)
     failed = False
     print("| PySpark | suite | tests |\n| --- | --- | --- |", flush=True)
     for version in chosen.versions or (VERSIONS[0], VERSIONS[-1]):
         python = environment(version)
-        for suite, files in (ALL if chosen.all else SLICE).items():
+        for suite, files in (CLUSTER if chosen.cluster else ALL if chosen.all else SLICE).items():
             status, counts, output = _test(python, files)
             failed |= status != 0
             print(f"| {version} | {suite} | {counts} |", flush=True)

@@ -30,21 +30,7 @@ PATIENT_STEPS = 1000
 
 @attrs.define(eq=False)
 class Ingest:
-    """Sends batches from Spark into the inputs of a dataflow, and says when there is room for more.
-
-    >>> worker = Worker()
-    >>> with worker.dataflow() as scope:
-    ...     handle, stream = scope.new_input()
-    ...     seen = stream.map_batch(lambda batch: batch["x"].to_pylist()).capture()
-    >>> ingest = Ingest(worker, [handle], [InputTable("numbers", None)])
-    >>> ingest.send(pa.RecordBatch.from_pydict({"x": [1, 2]}))
-    >>> while ingest.crowded():
-    ...     ingest.wait(1.0)
-    >>> ingest.close()
-    >>> worker.run()
-    >>> seen.extract()
-    [(0, [1, 2])]
-    """
+    """Sends batches from Spark into the inputs of a dataflow, and says when there is room for more."""
 
     _worker: Worker
     _handles: Sequence[InputHandle[int, Any]]

@@ -133,15 +133,7 @@ class WorkerHandler(logging.Handler):
 
 @contextlib.contextmanager
 def worker_log(driver: Sender, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
-    """Add run, worker and attempt to the log lines of this process, as long as the block lasts.
-
-    >>> class Driver:
-    ...     def send(self, message):
-    ...         print(message.text)
-    >>> with worker_log(Driver(), LogPlan(echo=False), run=b"\\1\\2", worker=3, attempt=7):
-    ...     logging.getLogger("timely.worker.mesh").warning("refused a connection")
-    run 0102, worker 3, attempt 7: refused a connection
-    """
+    """Add run, worker and attempt to the log lines of this process, as long as the block lasts."""
     handler = WorkerHandler(driver, plan, f"run {run.hex()[:8]}, worker {worker}, attempt {attempt}")
     before, passed_on = _ROOT.level, _ROOT.propagate
     _ROOT.addHandler(handler)

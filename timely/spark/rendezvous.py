@@ -268,16 +268,7 @@ def _stop(message: str) -> Stop:
 
 
 class Rendezvous:
-    """The driver's server: runs by their id, and the workers that dial in. One daemon thread serves all.
-
-    >>> from timely.spark.registration import Registration
-    >>> server = Rendezvous("127.0.0.1", "127.0.0.1")
-    >>> run = server.open_run(1)
-    >>> with Registration(server.invitation(run), index=0, generation=5, stage=1) as worker:
-    ...     worker.peers(("127.0.0.1", 4000))
-    {0: ('127.0.0.1', 4000)}
-    >>> server.close()
-    """
+    """The driver's server: runs by their id, and the workers that dial in. One daemon thread serves all."""
 
     def __init__(self, bind: str, host: str) -> None:
         try:

@@ -170,19 +170,7 @@ class Named(Protocol):
 
 
 class TaskMeter:
-    """Counts what one worker does in one attempt, and reports to the driver about once a second.
-
-    >>> class Driver:
-    ...     def send(self, message):
-    ...         print(message.kind, message.rows_in, message.final)
-    >>> class Table:
-    ...     name = "edges"
-    >>> meter = TaskMeter(Driver(), worker=0, attempt=5, stage=1, inputs=[Table()], outputs=[])
-    >>> meter.count_in(0, 3, epoch=0)
-    >>> meter.tick()
-    >>> meter.finish()
-    report {'edges': 3} True
-    """
+    """Counts what one worker does in one attempt, and reports to the driver about once a second."""
 
     def __init__(
         self, driver: Sender, worker: int, attempt: int, stage: int, inputs: Sequence[Named], outputs: Sequence[Named]

@@ -296,11 +296,6 @@ class EpochReader:
     """The rows that Spark has for one worker, by epoch, to be read stretch by stretch; none before ``start``.
 
     ``SchemaError`` for an epoch that is null or negative, when its row is read.
-
-    >>> batches = [pa.RecordBatch.from_pydict({"day": [0, 0, 2]}), pa.RecordBatch.from_pydict({"day": [2, 5]})]
-    >>> reader = EpochReader(iter(batches), [InputTable("visits", "day")], start=1)
-    >>> reader.epoch, [batch["day"].to_pylist() for batch in reader.before(4)], reader.epoch, reader.epochs
-    (2, [[2], [2]], 5, 1)
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[InputTable], start: int) -> None:

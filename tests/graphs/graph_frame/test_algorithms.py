@@ -361,6 +361,8 @@ def test_parameters_that_are_refused(session: SparkSession) -> None:
         g.hyper_anf(lg_nom_entries=3)
     with pytest.raises(ConfigurationError, match="must be 0 or more, and above 0 where direct links are ignored, not 0.0"):
         g.neighborhood_aware_cdlp(3, 0.0, ignore_direct_links=True)
+    with pytest.raises(ConfigurationError, match="shortestPaths: landmarks must have an id"):
+        g.shortestPaths([])
     with pytest.raises(SchemaError, match="the edges have no column 'weight'"):
         g.svdPlusPlus()
     rated = GraphFrame(g.vertices, g.edges.withColumn("weight", F.lit(1)))
@@ -411,11 +413,6 @@ def test_types_and_names_that_are_refused(session: SparkSession) -> None:
         g.connectedComponents("fastest")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="stronglyConnectedComponents: maxIter must be a whole number above 0, not 0"):
         g.stronglyConnectedComponents(0)
-
-
-def test_no_landmarks(session: SparkSession) -> None:
-    with pytest.raises(ConfigurationError, match="shortestPaths: landmarks must have an id"):
-        people(session).shortestPaths([])
 
 
 @pytest.mark.soak

@@ -42,20 +42,7 @@ from timely.worker.internals import sync_activator, timers
 
 
 class OutputBuffer:
-    """The batches of one output on one worker, by time.
-
-    >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
-    ...     words, stream = scope.new_input()
-    ...     buffer = OutputBuffer.of(stream, "words")
-    >>> words.send_batch(["a"])
-    >>> words.advance_to(1)
-    >>> while not buffer.complete(0):
-    ...     _ = worker.step()
-    >>> buffer.fetch(0), buffer.fetch(0), buffer.complete(1)
-    ([['a']], [], False)
-    """
+    """The batches of one output on one worker, by time."""
 
     def __init__(self) -> None:
         self._batches: dict[int, list[Any]] = {}

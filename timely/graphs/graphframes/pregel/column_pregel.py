@@ -104,21 +104,6 @@ def column_pregel(edges: Stream[T, Any], vertices: Stream[T, Any], program: Colu
     ``edges`` are batches ``(src, dst)``, ``vertices`` are batches with a column ``node``, both with the attributes that the
     program reads. ``SchemaError`` for values for which an expression has no result. Source: Malewicz et al., "Pregel: a system
     for large-scale graph processing" (2010).
-
-    >>> import timely
-    >>> from timely.graphs.graphframes.pregel.expression_kernels import Constant
-    >>> near, sent = ColumnField("near"), ColumnField("_pregel_msg_")
-    >>> near = StateColumn(pa.int64(), near, FunctionCall("Coalesce", (sent, near), pa.int64()))
-    >>> send = MessageColumn(ColumnField("src.near"), to_source=False)
-    >>> least = ColumnAggregate("Min", sent, pa.int64())
-    >>> program = ColumnProgram({"near": near}, [send], pa.int64(), [least], ColumnField("0"), supersteps=1)
-    >>> def build(scope):
-    ...     start = scope.to_stream([0])
-    ...     edges = start.map_batch(lambda _: pa.record_batch({"src": ["a", "b"], "dst": ["c", "c"]}))
-    ...     vertices = start.map_batch(lambda _: pa.record_batch({"node": ["a", "b", "c"], "near": [5, 3, 9]}))
-    ...     return column_pregel(edges, vertices, program)
-    >>> timely.example(build)
-    [(0, [('a', 5), ('b', 3), ('c', 3)])]
     """
     return bulk_synchronous("column pregel", [vertices, edges], _Supersteps(program))
 
