@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -11,7 +10,8 @@ import attrs
 from timely.differential.collections import Collection
 from timely.differential.operators.aggregates import Top
 from timely.differential.operators.reductions import Function as Reduction
-from timely.differential.tables.expressions.bound import NamedExpr
+from timely.differential.tables.expressions.bound import Literal, NamedExpr
+from timely.differential.tables.expressions.calls import call as called
 from timely.differential.tables.expressions.column_stages import ByColumns, staged
 from timely.differential.tables.expressions.relation import Relation, constant
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, compile_scalar
@@ -20,7 +20,7 @@ from timely.differential.tables.operators.aggregations import AggregateCall, Fir
 from timely.differential.tables.operators.column_groups import measures_of
 from timely.differential.tables.operators.group_arrays import group_results
 from timely.differential.tables.operators.group_extremes import extremes
-from timely.differential.tables.values.kinds import Column
+from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import VECTORS, Vector
 from timely.differential.updates.row_columns import RowColumns
@@ -157,17 +157,15 @@ def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[
     result = None
     if not adding and len(others) == 1:
         ((part, call),) = others
-        if isinstance(call.form, Sums) and len(call.inputs) == 1 and call.condition is None:
-            value = NamedExpr(part.id, call.inputs[0])  # first the groups of its different values, then theirs
-            each = NamedExpr(part.id, attrs.evolve(call, distinct=False, inputs=(value.ref,)))
-            return grouped(grouped(relation, [*keys, value], ()), [NamedExpr(key.id, key.ref) for key in keys], [each])
-        result = extremes(relation, keys, others[0][1], alone=True)
+        if isinstance(call.form, Sums):
+            return _of_different(relation, keys, part.id, call)
+        result = extremes(relation, keys, call, alone=True)
     if result is None:
         calls = [call for _, call in adding]
         entries, by_columns = [call.of_rows(scope) for call in calls], measures_of(keys, calls, scope)
         result = _sums(rows, key, calls, entries, group_all, by_columns, arrays=not others, single=len(keys) == 1)
-        for _, call in others:
-            result = result.join_map(_other(relation, keys, key, call), lambda group, one, other: (group, one + other))
+        for part, call in others:
+            result = result.join_map(_other(relation, keys, key, part.id, call), lambda group, one, other: (group, one + other))
     columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars)]
     columns += [Column(call.name, call.kind, call.empty is None) for _, call in (*adding, *others)]
     ids = (*(part.id for part in keys), *(part.id for part, _ in (*adding, *others)))
@@ -179,15 +177,26 @@ def _joined(updates: Any) -> Any:
     return updates if isinstance(updates, RowColumns) else [(key + values, diff) for (key, values), diff in updates]
 
 
-def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, call: AggregateCall) -> Collection[Any, Any]:
+def _of_different(relation: Relation, keys: Sequence[NamedExpr], number: int, call: AggregateCall) -> Relation:
+    """Return the groups with a sum of their different values: first the groups of these, then theirs."""
+    values = call.inputs
+    if call.condition is not None:
+        values = tuple([called("case", [call.condition, value, Literal(Kind.NULL, None)]) for value in values])
+    parts = [NamedExpr(-1 - place, value) for place, value in enumerate(values)]
+    each = attrs.evolve(call, distinct=False, condition=None, inputs=tuple([part.ref for part in parts]))
+    different = grouped(relation, [*keys, *parts], ())
+    return grouped(different, [NamedExpr(key.id, key.ref) for key in keys], [NamedExpr(number, each)])
+
+
+def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, number: int, call: AggregateCall) -> Collection[Any, Any]:
     """Return ``(key, (value,))`` of an aggregate that is no sum of one pass over the rows."""
+    if isinstance(call.form, Sums):
+        width = len(keys)
+        return _of_different(relation, keys, number, call).collection.map(lambda row: (row[:width], row[width:]))
     by_numbers = extremes(relation, keys, call, alone=False)
     if by_numbers is not None:
         return by_numbers
-    summed, group_all = isinstance(call.form, Sums), not keys
-    pairs = _entries(relation.collection, key, call, call.of_rows(relation.scope), group_all and not summed)
-    if summed:
-        return _sums(pairs, itemgetter(0), [call], [itemgetter(1)], group_all)
+    pairs = _entries(relation.collection, key, call, call.of_rows(relation.scope), not keys)
     if isinstance(call.form, First):
         return _first(pairs, call, grows=relation.grows)
     return _whole(pairs, call)
