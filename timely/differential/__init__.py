@@ -17,7 +17,8 @@ from timely.differential.operators.handles import TraceHandle
 from timely.differential.outputs import Output
 from timely.differential.updates.rings import Ring
 from timely.differential.upserts import UpsertSession, from_upserts
-from timely.differential.why_provenance import Explainer, Followed, Provenance, why
+from timely.differential.why_derivations import Drop, Provenance, WhyNot
+from timely.differential.why_provenance import Explainer, Followed, why
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "CollectionMismatch",
     "CompactedError",
     "DifferenceError",
+    "Drop",
     "Explainer",
     "Followed",
     "Provenance",
@@ -41,6 +43,7 @@ __all__ = [
     "UpsertSession",
     "UserFunction",
     "Variable",
+    "WhyNot",
     "check_counts",
     "collection",
     "from_batches",

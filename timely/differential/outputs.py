@@ -27,7 +27,17 @@ from timely.dataflow import (
 from timely.differential.updates.arrow_tables import MANY
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, in_order, summed_up, to_owner
-from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief, require_package
+from timely.differential.why_derivations import Provenance, WhyNot
+from timely.errors import (
+    CompactedError,
+    ConfigurationError,
+    GraphError,
+    NotCompleteError,
+    StalledError,
+    TimestampError,
+    brief,
+    require_package,
+)
 from timely.monitor.terminal import show_while
 from timely.operators.pending import Pending
 from timely.operators.state_registration import key_route, resume_time
@@ -132,6 +142,7 @@ class Output(Generic[T, D]):
         self._subscribers: list[Subscriber] = []
         self._port: InputPort[T, Update] | None = None
         self._name = "output"
+        self.explainer: Any = None  # of its program, which can run again
 
     def connect(self, port: InputPort[T, Update], info: OperatorInfo, scope: ScopeBuilder[T], placement: ByUpdate) -> None:
         """Take the port whose frontier says which times are complete, and what a checkpoint has.
@@ -289,6 +300,27 @@ class Output(Generic[T, D]):
         if frontier and not self._times.total:
             raise NotCompleteError(f"{self._name} has no latest complete time: its frontier is {frontier}; say which with at=")
         return [changes for _, changes in self._changes()]
+
+    def why(self, row: D, time: T | None = None) -> Provenance:
+        """Return why ``row`` is there, at ``time`` or now: rows of the inputs over which alone the program has it.
+
+        ``ConfigurationError`` where it is not there, and of outputs but those of a ``timely.differential.Explainer``.
+        """
+        answer: Provenance = self._asked("why").why(row, time)
+        return answer
+
+    def why_not(self, row: D | Callable[[D], object]) -> WhyNot:
+        """Return where the last candidates of ``row``, or of rows that pass a test, are dropped; the errors are as of ``why``."""
+        answer: WhyNot = self._asked("why_not").why_not(row)
+        return answer
+
+    def _asked(self, name: str) -> Any:
+        if self.explainer is None:
+            raise ConfigurationError(
+                f"{self._name}: {name} runs the program again over rows of its inputs, which no dataflow keeps: ask the output of"
+                " timely.differential.Explainer(program, inputs)"
+            )
+        return self.explainer
 
     def changes(self, since: T | None = None) -> list[tuple[D, T, Diff]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.

@@ -11,14 +11,12 @@ import math
 import time as clock
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any, Final, TypeAlias
 
-import attrs
-
 from timely.differential.collections import Collection, new_collection
+from timely.differential.outputs import Output
 from timely.differential.updates.updates import Update
-from timely.differential.why_derivations import Derivation, Derivations, origins, steps
+from timely.differential.why_derivations import Derivation, Derivations, Inputs, Provenance, Test, WhyNot, drops, origins, steps
 from timely.errors import ConfigurationError, OperatorError, OutOfMemoryError, brief
 from timely.worker import Worker
 
@@ -29,34 +27,11 @@ Program: TypeAlias = Callable[..., Collection[int]]
 Record: TypeAlias = Any
 Rows: TypeAlias = Mapping[Record, int] | Iterable[Record]
 """Rows with their counts, or each as often as it is there."""
-Inputs: TypeAlias = dict[str, dict[Record, int]]
 _Item: TypeAlias = tuple[str, object, int]
 Numbers: TypeAlias = frozenset[int]
 
 _TRIES: Final = 200
 """Run at once at most."""
-
-
-@attrs.frozen
-class Provenance:
-    """Why a row is there: over the rows of ``inputs`` alone, with their counts, the result has it; without any of them not.
-
-    ``steps`` is how operators make it of them.
-    """
-
-    row: Record
-    inputs: Inputs
-    steps: Derivation = attrs.field(eq=False, repr=False)
-
-    def __str__(self) -> str:
-        lines = [f"{brief(self.row)} follows from"]
-        for name, rows in self.inputs.items():
-            lines += [f"  {name}: {brief(row)}" + (f", {count} times" if count != 1 else "") for row, count in rows.items()]
-        return "\n".join(lines if self.inputs else [f"{brief(self.row)} follows from no row"])
-
-    def _repr_html_(self) -> str:
-        rows = (f"<div style='padding-left:{depth}em'>{escape(each.line)}</div>" for depth, each in self.steps.lines())
-        return f"<pre>{escape(str(self))}</pre>{''.join(rows)}"
 
 
 def why(program: Program, inputs: Mapping[str, Rows], row: object, *, seconds: float = math.inf) -> Provenance:
@@ -80,31 +55,37 @@ def why(program: Program, inputs: Mapping[str, Rows], row: object, *, seconds: f
 
 
 class Explainer:
-    """A program over ``inputs`` that change, which keeps what its operators send, to say why rows of its result are there.
+    """A program over ``inputs`` that change, which keeps what its operators send, to say why rows of its ``output`` are there.
 
-    >>> explainer = Explainer(lambda words: words.map(len), {"words": ["to", "be", "not"]})
-    >>> explainer.why(3).inputs
-    {'words': {'not': 1}}
-    >>> followed = explainer.follow(2)
-    >>> followed.provenance.inputs
-    {'words': {'to': 1}}
+    The inputs are at time 0 at first; each ``update`` is the next time.
+
+    >>> explainer = Explainer(lambda words: words.filter(str.islower).map(len), {"words": ["to", "be", "Not"]})
     >>> explainer.update({"words": [("to", -1)]})
-    >>> followed.provenance.inputs
-    {'words': {'be': 1}}
+    >>> explainer.output.why(2).inputs, explainer.output.why(2, time=0).inputs
+    ({'words': {'be': 1}}, {'words': {'to': 1}})
+    >>> print(explainer.output.why_not(3).drops[0].reason)
+    drops them
     """
 
     def __init__(self, program: Program, inputs: Mapping[str, Rows], *, seconds: float = math.inf) -> None:
         self._program = program
         self._rows: dict[str, dict[Record, int]] = {name: {} for name in inputs}
-        self._result: dict[Record, int] = {}
+        self._updates: list[Changes] = []
         self._seconds = seconds
         self._run = _Run(program, list(inputs), clock.thread_time() + seconds, tapped=True)
-        self.update({name: list(_counted(rows)) for name, rows in inputs.items()})
+        assert self._run.output is not None
+        self.output = self._run.output
+        self.output.explainer = self
+        self._advance({name: list(_counted(rows)) for name, rows in inputs.items()})
 
     def update(self, changes: Changes) -> None:
         """Change the inputs: of each, rows with what their counts grow by."""
         if unknown := changes.keys() - self._rows.keys():
             raise ConfigurationError(f"why: there is no input {', '.join(unknown)}: there are {', '.join(self._rows)}")
+        self._advance(changes)
+        self._updates.append(changes)
+
+    def _advance(self, changes: Changes) -> None:
         changed = self._run.advance([changes])
         if clock.thread_time() >= self._run.end:
             raise ConfigurationError(
@@ -113,17 +94,32 @@ class Explainer:
         if changed is None:
             raise ConfigurationError(f"why: the program fails over these rows: {self._run.error}") from self._run.error
         self._run.end = math.inf
-        for rows, news in ((self._result, changed[0]), *((self._rows[name], news) for name, news in changes.items())):
-            for row, diff in news:
-                count = rows.pop(row, 0) + diff
-                if count:
-                    rows[row] = count
+        _add(self._rows, changes, 1)
 
-    def why(self, row: Record, *, seconds: float = math.inf) -> Provenance:
-        """Return rows of the inputs over which the result has ``row``, and none of which can go: see ``why``."""
-        if not self.has(row):
+    def why(self, row: Record, time: int | None = None, *, seconds: float = math.inf) -> Provenance:
+        """Return rows of the inputs, at a time or now, over which the result has ``row``, and none of which can go."""
+        if time is None and not self.has(row):
             raise ConfigurationError(f"why: the result has no row {brief(row)}")
-        return provenance_of(self._program, self.nears(row), row, seconds)
+        return provenance_of(self._program, self.nears(row) if time is None else [self._at(time)], row, seconds)
+
+    def why_not(self, row: Record | Test) -> WhyNot:
+        """Return why the result has no ``row``, or none that passes a test: at which operators the last candidates drop.
+
+        A record that was dropped is tried with the partners that others have met. ``ConfigurationError`` where there is one.
+        """
+        test: Test = row if callable(row) else lambda other: bool(other == row)
+        search = drops(self._run.result, test, None if callable(row) else row)
+        if not search:
+            raise ConfigurationError("why_not: the result has such a row: ask why it is there")
+        return WhyNot("that passes the test" if callable(row) else brief(row), tuple(search))
+
+    def _at(self, time: int) -> Inputs:
+        if not 0 <= time <= len(self._updates):
+            raise ConfigurationError(f"why: the inputs have times from 0 to {len(self._updates)}, not {brief(time)}")
+        rows = {name: dict(each) for name, each in self._rows.items()}
+        for changes in self._updates[time:]:
+            _add(rows, changes, -1)
+        return rows
 
     def nears(self, row: Record) -> Iterator[Mapping[str, Rows]]:
         """Yield rows that ``row`` is likely to follow from, ever more, up to all."""
@@ -144,7 +140,15 @@ class Explainer:
 
     def has(self, row: Record) -> bool:
         """Return whether the result has a row."""
-        return self._result.get(row, 0) > 0
+        return self._run.result.count(row) > 0
+
+
+def _add(rows: Inputs, changes: Changes, sign: int) -> None:
+    for name, news in changes.items():
+        for row, diff in news:
+            count = rows[name].pop(row, 0) + sign * diff
+            if count:
+                rows[name][row] = count
 
 
 class Followed:
@@ -207,6 +211,7 @@ class _Run:
             opened = {name: new_collection(scope, name=name) for name in names}
             result = program(**{name: collection for name, (_, collection) in opened.items()})
             self._probe = result.inspect_batch(lambda time, batch: self._arrived[time].extend(batch)).probe()
+            self.output: Output[int, Record] | None = result.output(name="why") if tapped else None
         self._sessions = {name: session for name, (session, _) in opened.items()}
         if tapped:
             sent_by = Derivations(scope).sent_by

@@ -25,7 +25,7 @@ from aiohttp import web
 
 from timely.differential.tables.names.statements import NAME, ConnectorDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
-from timely.differential.why_provenance import Provenance
+from timely.differential.why_derivations import Provenance
 from timely.errors import (
     CompactedError,
     ConfigurationError,

@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from timely.differential.tables.values.kinds import Column
-from timely.differential.tables.why_not import WhyNot
-from timely.differential.why_provenance import Provenance
+from timely.differential.why_derivations import Provenance, WhyNot
 from timely.errors import OutputError, TimelyError, ViewError, error_text
 from timely.server import query_process
 from timely.server.contents import Change, Contents, Row, RowCondition

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from timely.differential.tables.names.statements import ViewDefinition, parse_script
 from timely.differential.tables.values.kinds import Column
-from timely.differential.tables.why_not import ViewRows, WhyNot
-from timely.differential.why_derivations import Derivation
-from timely.differential.why_provenance import Explainer, Inputs, Provenance, provenance_of
+from timely.differential.tables.why_not import ViewRows
+from timely.differential.why_derivations import Derivation, Inputs, Provenance, WhyNot
+from timely.differential.why_provenance import Explainer, provenance_of
 from timely.errors import ConfigurationError, OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.memory import MemoryBudget, size_text
 from timely.server.computation import Computation, failure, without_line

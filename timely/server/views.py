@@ -25,9 +25,8 @@ from timely.differential.tables.names.statements import Statement, ViewDefinitio
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.sources import lateness_of, warn_of_order
 from timely.differential.tables.values.kinds import columns_of, row_check
-from timely.differential.tables.why_not import WhyNot
 from timely.differential.updates.updates import consolidate
-from timely.differential.why_provenance import Provenance
+from timely.differential.why_derivations import Provenance, WhyNot
 from timely.errors import CompactedError, ConfigurationError, SqlError, ViewError
 from timely.memory import MemoryBudget, system_memory_left
 from timely.server.catalog import Catalog, late_of

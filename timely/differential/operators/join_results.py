@@ -38,6 +38,13 @@ class Pairing(NamedTuple):
     pairs: tuple[bool, bool]
 
 
+class GroupShape(NamedTuple):
+    """Whether the records that a reduction reads are pairs or keys, and those that it makes: for the same."""
+
+    pairs: bool
+    results: bool
+
+
 def _collect_pair(results: list[Update], key: object, left: object, right: object, diff: Diff) -> None:
     results.append(((key, (left, right)), diff))
 

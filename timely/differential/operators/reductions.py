@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.operators.aggregates import Aggregate, Counted, counts_at
 from timely.differential.operators.arrangement import Arrangement, Index, Messages, describe_shared, pact_for, register_trace
+from timely.differential.operators.join_results import GroupShape
 from timely.differential.operators.reduce_inputs import Groups, OwnTrace, Rows, SharedTrace
 from timely.differential.operators.scope_times import Due, bounds_in, due_in
 from timely.differential.trace.cursors import Cursor
@@ -299,6 +300,7 @@ def reduce_stream(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         index.connect(info)
         reduction.index = index
+        info.state.function = GroupShape(pairs, results)
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = groups

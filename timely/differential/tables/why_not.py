@@ -22,42 +22,11 @@ from timely.differential.tables.plan.build import build
 from timely.differential.tables.plan.candidates import Candidates, Rows, among, candidates, computed, rejects_nulls, unfulfilled
 from timely.differential.tables.plan.nodes import QueryPlan, plans_in
 from timely.differential.tables.values.kinds import Column
-from timely.differential.why_derivations import Derivation
+from timely.differential.why_derivations import Derivation, Drop, WhyNot
 from timely.errors import ConfigurationError, brief
 
 _FEW: Final = 5
 """Rows that are shown of those that are dropped."""
-
-_LONG: Final = 200
-"""Characters that are shown of a row."""
-
-
-@attrs.frozen
-class Drop:
-    """An operator of the query of ``view``, why it drops candidates, and some of these."""
-
-    operator: str
-    reason: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    view: str
-
-    def __str__(self) -> str:
-        shown = [", ".join(f"{each.name} = {brief(value)}" for each, value in zip(self.columns, row)) for row in self.rows]
-        shown = [each if len(each) < _LONG else f"{each[:_LONG]} ..." for each in shown if each]
-        return "\n    ".join([f"{self.operator} in {self.view}: {self.reason}", *shown])
-
-
-@attrs.frozen
-class WhyNot:
-    """Why no row has these ``values``: at the first of ``drops`` the last candidates are dropped; others follow from that."""
-
-    values: dict[str, Any]
-    drops: tuple[Drop, ...]
-
-    def __str__(self) -> str:
-        values = ", ".join(f"{name} = {brief(value)}" for name, value in self.values.items())
-        return "\n  ".join([f"no row with {values}:", *map(str, self.drops)])
 
 
 @attrs.frozen
@@ -85,7 +54,8 @@ class ViewRows:
         drops = sorted(self.drops(view, conditions), key=lambda drop: not drop.rows)
         if not drops:
             raise ConfigurationError(f"why_not: {view} has such a row: {brief(dict(values))}; ask why it is there")
-        return WhyNot(dict(values), tuple(drops))
+        asked = ", ".join(f"{name} = {brief(value)}" for name, value in values.items())
+        return WhyNot(f"with {asked}", tuple(drops))
 
     def origins(self, view: str, rows: Rows) -> dict[str, dict[Any, int]] | None:
         """Return the rows of tables that rows of a view can follow from, or ``None`` where a loop makes of any row any other."""
@@ -249,7 +219,7 @@ class _Names:
             reason, shown = f"{reason}, but others", attrs.evolve(chosen, rows=alike or chosen.made)
         place = next((position_of(part.at) for part in asked if part.at is not None), "")
         columns = tuple(Column(self.text(ref), ref.kind) for ref in shown.plan.columns)
-        return Drop(operator, reason.format(self._all(asked)) + place, columns, tuple(shown.rows)[:_FEW], self._view)
+        return Drop(operator, reason.format(self._all(asked)) + place, tuple(shown.rows)[:_FEW], columns, self._view)
 
 
 _REASONS: Final[dict[type[QueryPlan], str]] = {
