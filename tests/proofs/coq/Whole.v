@@ -167,6 +167,76 @@ Proof.
   - intros d. rewrite Hv, Hw. apply (reduction_keyed l f home i Hl). intros x _. apply Hin. unfold edge. rewrite Hl. auto.
 Qed.
 
+(** ** Recovery: a run that begins at a cut *)
+
+(** The same equations of what another run was given. *)
+Definition solves_of (g : L -> T -> collection) (v : L -> T -> collection) (l : L) (u : T) : Prop :=
+  match node_of l with Given => same (v l u) (g l u) | _ => solves v l u end.
+
+(** A cut of the dataflow: the stamps at or after it. What is after it follows from what is after it alone. For a boundary of the
+    outermost scope these are the times at or after it, with any rounds; no [delay] takes changes over it. *)
+Record cut (after : stamp -> Prop) : Prop := {
+  cut_same : forall l u m, after (l, u) -> edge m Some l -> after (m, u);
+  cut_linear : forall l f m i u s, node_of l = Linear f m i -> after (l, u) -> below f s u ->
+    exists later, le s later = true /\ below f later u /\ after (i, later)
+}.
+
+(** What is at and after a cut depends on what the inputs have accumulated there alone: not on when it came to be so. *)
+Theorem cut_decides after g v w :
+  cut after -> (forall m s, node_of m = Given -> after (m, s) -> same (given m s) (g m s)) ->
+  (forall l u, after (l, u) -> solves v l u) -> (forall l u, after (l, u) -> solves_of g w l u) ->
+  forall l u, after (l, u) -> same (v l u) (w l u).
+Proof.
+  intros [Hsame Hlinear] Hgiven Hv Hw.
+  enough (H : forall a, after a -> same (v (fst a) (snd a)) (w (fst a) (snd a))) by (intros l u; apply (H (l, u))).
+  intros a. induction a as [[l u] IH] using (well_founded_induction loops_advance). intros Hon. simpl.
+  specialize (Hv l u Hon). specialize (Hw l u Hon). unfold solves_of, solves in *.
+  assert (Hin : forall m, edge m Some l -> same (v m u) (w m u)).
+  { intros m Hm. apply (IH (m, u)); [now apply feeds_self | now apply (Hsame l u m)]. }
+  destruct (node_of l) as [| s | f m i | meets a b | f home i] eqn:Hl.
+  - apply same_trans with (given l u); [assumption |]. apply same_trans with (g l u); [now apply Hgiven | now apply same_sym].
+  - apply same_trans with (flat_map (fun m => v m u) s); [assumption |].
+    apply same_trans with (flat_map (fun m => w m u) s); [| now apply same_sym].
+    apply same_concat. intros m Hm. apply Hin. unfold edge. rewrite Hl. auto.
+  - intros d. destruct (Z.eq_dec (count (v l u) d) (count (w l u) d)) as [| Hne]; [assumption | exfalso].
+    destruct Hv as [Hv0 Hv1], Hw as [Hw0 Hw1].
+    assert (Hnone : forall s, ~ below f s u).
+    { intros s1 H1. apply Hne. clear Hne. revert d.
+      destruct (Hv1 s1 H1) as (s0 & _ & Hs0 & Hvs). destruct (Hw1 s1 H1) as (t0 & _ & Ht0 & Hwt).
+      assert (Hb : below f (lub s0 t0) u) by (eapply linear_directed; eassumption).
+      destruct (Hlinear l f m i u (lub s0 t0) Hl Hon Hb) as (later & Hle & Hbl & Hafter).
+      assert (Hleft : le s0 later = true) by (apply le_trans with (lub s0 t0); auto).
+      assert (Hright : le t0 later = true) by (apply le_trans with (lub s0 t0); auto).
+      apply same_trans with (image m (v i later)); [apply Hvs; auto |].
+      apply same_trans with (image m (w i later)); [| apply same_sym; apply Hwt; auto]. apply same_image.
+      assert (Hfeeds : feeds (i, later) (l, u)).
+      { unfold Collections.below, below_b in Hbl. destruct (f later) as [y |] eqn:Hy; [| discriminate].
+        exists f, y. simpl. unfold edge. rewrite Hl. auto. }
+      now apply (IH _ Hfeeds). }
+    apply Hne. now rewrite (Hv0 Hnone d), (Hw0 Hnone d).
+  - apply same_trans with (product meets (v a u) (v b u)); [assumption |].
+    apply same_trans with (product meets (w a u) (w b u)); [| now apply same_sym].
+    apply same_product; apply Hin; unfold edge; rewrite Hl; auto.
+  - intros d. rewrite Hv, Hw. apply (reduction_keyed l f home i Hl). intros x _. apply Hin. unfold edge. rewrite Hl. auto.
+Qed.
+
+(** So what a checkpoint has of an input is enough: all that it was given up to the cut, at times that are advanced to it, and all
+    that came later as it was. *)
+Theorem compacted_inputs_decide after frontier (before later : L -> list change) v w :
+  cut after -> (forall m s, after (m, s) -> beyond T le frontier s) ->
+  (forall m s, node_of m = Given -> same (given m s) (upto s (compact T lub glb D frontier (before m) ++ later m))) ->
+  (forall l u, after (l, u) -> solves v l u) ->
+  (forall l u, after (l, u) -> solves_of (fun m s => upto s (before m ++ later m)) w l u) ->
+  forall l u, after (l, u) -> same (v l u) (w l u).
+Proof.
+  intros Hcut Hbeyond Hgiven Hv Hw. apply (cut_decides after (fun m s => upto s (before m ++ later m)) v w Hcut); [| assumption | assumption].
+  intros m s Hm Hon. apply same_trans with (1 := Hgiven m s Hm). unfold Collections.upto. rewrite !within_app.
+  apply same_app; [| apply same_refl].
+  pose proof (compact_upto T le lub glb le_refl le_trans lub_left lub_least glb_left glb_right glb_greatest D frontier (before m) s
+                (Hbeyond m s Hon)) as Hcompact.
+  unfold Collections.upto in Hcompact. rewrite Hcompact. apply same_refl.
+Qed.
+
 (** ** Runs *)
 
 Definition stamp_dec (a b : stamp) : {a = b} + {a <> b}.
@@ -553,6 +623,25 @@ Proof.
   assert (Hsolves : forall l u, could (l, u) (out, t) -> solves (accumulated r) l u).
   { intros l u Hc. apply equations_hold; [assumption | assumption |]. intros a Ha. apply Hover. now apply could_trans with (l, u). }
   specialize (Hone Hsolves Hv out t Hrefl). simpl in Hone. now rewrite Hout in Hone.
+Qed.
+
+(** A run that resumes from a checkpoint, on any number of workers: it is given what the inputs had accumulated at the cut, and what
+    came later. What its output then holds at any time after the cut is what [w] says, the function of what the first run was given. *)
+Theorem resumed_output acts st acts' st' b r out t v after g w :
+  log_steps stamp sends_on forwards acts (log_begin stamp) = Some st ->
+  log_steps stamp sends_on forwards acts' st = Some st' ->
+  history_of stamp (list (event stamp)) st' = statements r -> valid r ->
+  (forall m s, node_of m = Given -> same (given m s) (upto s (sent r m))) ->
+  (forall a, (0 < counts stamp stamp_dec workers start st b a) -> ~ could a (out, t)) ->
+  is_port out = true -> (forall l s, solves v l s) ->
+  cut after -> after (out, t) ->
+  (forall m s, node_of m = Given -> after (m, s) -> same (given m s) (g m s)) ->
+  (forall l s, after (l, s) -> solves_of g w l s) ->
+  same (upto t (read r out)) (w out t).
+Proof.
+  intros H H' Hhistory Hr Hput Hnone Hout Hv Hcut Hafter Hgiven Hw. apply same_trans with (v out t).
+  - eapply from_inputs_to_output; eauto.
+  - apply (cut_decides after g v w); auto.
 Qed.
 
 End Whole.
