@@ -96,10 +96,9 @@ class WatchedInput:
                         f"input {self.name}: {str(path)!r} has changes of rows ({_CHANGE_TYPE}): say so, --changes {self.name}"
                     )
                 return schema
-        why = f": {errors[0]}" if errors else f", since there is no file {str(self._path)!r}, or none in it"
-        raise ConfigurationError(
-            f"input {self.name} has no columns{why}; declare them in the script: create table {self.name} (column type, ...)"
-        )
+        missing = f", since there is no file {str(self._path)!r}, or none in it; declare them in the script: create table"
+        why = f": {errors[0]}" if errors else f"{missing} {self.name} (column type, ...)"
+        raise ConfigurationError(f"input {self.name} has no columns{why}")
 
     def _listed(self) -> list[Path]:
         if self._is_folder:
