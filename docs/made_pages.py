@@ -88,7 +88,7 @@ for number, drawn in enumerate(known[:3]):
 
 
 MOTION = """
-<figure id="motion"><div></div><figcaption></figcaption><button type="button"></button></figure>
+<figure id="motion"><div></div><figcaption></figcaption><button type="button">pause</button></figure>
 
 *A view of SQL with a loop over 282,432 requirements: disk space by section, while packages of Debian come and go.
 [The program](examples/what_it_pulls_in.md)*
