@@ -14,7 +14,7 @@ import attrs
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import RelationStart, StatefulOperator, StatePart
+from timely.dataflow.info import OperatorInfo, RelationStart, StatePart
 from timely.errors import StateError
 from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
 from timely.testing import Network
@@ -62,7 +62,7 @@ class MemoryStateRegistry:
         self._messages: dict[Registration, MessagesInFlight] = {}
         set_state_registries(worker, lambda number, name: _DataflowStateRegistry(self, number))
 
-    def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
+    def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""
         registered = _Registered(f"operator {info.name!r} ({info.path})", part, [])
         registration = (number, info.path, part.number)
@@ -120,7 +120,7 @@ class _DataflowStateRegistry:
     def open(self, name: str, kind: str, definition: str, reads: tuple[str, ...]) -> RelationStart:
         return RelationStart()
 
-    def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
+    def load_before(self, info: OperatorInfo, operator: str, part: StatePart) -> None:
         raise NotImplementedError
 
     def built(self, scope: ScopeBuilder[Any]) -> None:
@@ -132,7 +132,7 @@ class _DataflowStateRegistry:
             )
         self.registry.built(self.number, scope)
 
-    def register(self, info: StatefulOperator, part: StatePart) -> None:
+    def register(self, info: OperatorInfo, part: StatePart) -> None:
         self.registry.take(self.number, info, part)
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from timely.dataflow.activator import Activator, Allocator
 from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, CapabilitySet, InputCapability
 from timely.dataflow.containers.container import Container, records_of
@@ -13,7 +12,7 @@ from timely.dataflow.containers.plain_data import unpickled_plain
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.first_rows import Preview, joined, preview
 from timely.dataflow.identity import operator_name
-from timely.dataflow.info import OperatorInfo
+from timely.dataflow.info import Activator, Allocator, OperatorInfo
 from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.origin import fold_tracebacks, warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill

@@ -14,11 +14,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import attrs
 from typing_extensions import override
 
-from timely.dataflow.activator import Activator
 from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
-from timely.dataflow.info import OperatorInfo, blaming
-from timely.dataflow.operator_state import StateDeclarations
+from timely.dataflow.info import Activator, OperatorInfo, StateDeclarations, blaming
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope_builder import ScopeBuilder, Stream

@@ -15,7 +15,7 @@ from types import CodeType, MethodType
 
 import attrs
 
-from timely.dataflow.operator_state import RelationStart, StateRegistry
+from timely.dataflow.info import RelationStart, StateRegistry
 from timely.dataflow.origin import Origin, is_ours, origin
 from timely.errors import GraphError, brief
 

@@ -11,11 +11,9 @@ from typing import Any, Final, Never, TypeVar
 
 from typing_extensions import override
 
-from timely.dataflow.activator import Activator, Allocator
 from timely.dataflow.capability import Capability
 from timely.dataflow.identity import Identities
-from timely.dataflow.info import OperatorInfo
-from timely.dataflow.operator_state import StateDeclarations
+from timely.dataflow.info import Activator, Allocator, OperatorInfo, StateDeclarations
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort

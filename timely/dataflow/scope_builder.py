@@ -15,9 +15,9 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec
 import attrs
 from typing_extensions import TypeVar
 
-from timely.dataflow.activator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.identity import Identities
+from timely.dataflow.info import Allocator
 from timely.dataflow.method_bases import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin, fold_tracebacks
 from timely.errors import GraphError, brief

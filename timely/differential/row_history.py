@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
-from timely.dataflow.operator_state import Load, Log, RelationStart, Rescale, Save, StatePart
+from timely.dataflow.info import Load, Log, RelationStart, Rescale, Save, StatePart
 from timely.differential.collections import Collection
 from timely.differential.operators.arrangement import register_trace
 from timely.differential.operators.scope_times import bounds_in

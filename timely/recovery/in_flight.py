@@ -14,7 +14,7 @@ from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.identity import without_functions
-from timely.dataflow.operator_state import Piece
+from timely.dataflow.info import Piece
 from timely.errors import ChangedDataflowError, StateError
 from timely.recovery.manifest import Layer
 from timely.recovery.state_file import Key

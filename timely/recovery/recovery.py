@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 import attrs
 
 from timely.dataflow.containers.pickling import dumps
-from timely.dataflow.operator_state import Piece
+from timely.dataflow.info import Piece
 from timely.errors import (
     ChangedDataflowError,
     CheckpointError,

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import attrs
 
 from timely.dataflow.containers.pickling import dumps
-from timely.dataflow.operator_state import Piece
+from timely.dataflow.info import Piece
 from timely.errors import CheckpointError, error_text, file_error_text
 
 MODULI: Final = (240, 60, 12)

@@ -14,7 +14,7 @@ import attrs
 
 from timely.dataflow import ScopeBuilder, warn
 from timely.dataflow.identity import name_within, without_functions
-from timely.dataflow.operator_state import CheckpointFollower, Piece, RelationStart, StatefulOperator, StatePart
+from timely.dataflow.info import CheckpointFollower, OperatorInfo, Piece, RelationStart, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError, brief
 from timely.recovery.changed_programs import Change, check_migration
 from timely.recovery.history import StateFiles
@@ -44,7 +44,7 @@ class RegisteredState:
 
     __slots__ = ("at_rest", "follower", "info", "log", "number", "save", "unsaved")
 
-    def __init__(self, info: StatefulOperator, part: StatePart) -> None:
+    def __init__(self, info: OperatorInfo, part: StatePart) -> None:
         # No reference to part.load: it may refer to the operator's initial capability, and would hold that.
         self.info = info
         self.number = part.number
@@ -331,7 +331,7 @@ class DataflowStateRegistry:
                 self._tables.add(name)
         return RelationStart(name not in self._fresh, change.migrate, start.time, relation.definition, dropped)
 
-    def load_before(self, info: StatefulOperator, operator: str, part: StatePart) -> None:
+    def load_before(self, info: OperatorInfo, operator: str, part: StatePart) -> None:
         """Load what the checkpoint has of an operator of a relation that begins anew."""
         former = self._change.former(info.relation)
         before = f"{former}/{name_within(former, operator)}#"
@@ -340,7 +340,7 @@ class DataflowStateRegistry:
             raise self._changed(f"it has no rows of {info.relation!r}, whose definition has changed")
         self._state.restore(keys[0], part, RegisteredState(info, part))
 
-    def register(self, info: StatefulOperator, part: StatePart) -> None:
+    def register(self, info: OperatorInfo, part: StatePart) -> None:
         """Register a part, and restore it."""
         identity = without_functions(info.identity)
         key = stored = (self._number, identity, part.number)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import StateRegistry
+from timely.dataflow.info import StateRegistry
 from timely.dataflow.port_owner import UnreferencedCapabilities
 from timely.progress import ActivationQueue, ProgressExchange
 from timely.scopes import Subgraph

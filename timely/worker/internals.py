@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Any
 
 from timely.dataflow import ScopeBuilder, SyncActivator
-from timely.dataflow.operator_state import StateRegistry
+from timely.dataflow.info import StateRegistry
 from timely.worker.dataflows import Timers
 from timely.worker.explanation_data import Explanation, Place
 from timely.worker.tracer import Tracer

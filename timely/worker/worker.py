@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import ScopeBuilder, fold_tracebacks
-from timely.dataflow.operator_state import StateRegistry
+from timely.dataflow.info import StateRegistry
 from timely.dataflow.scope_builder import ScopeContext
 from timely.errors import (
     OUT_OF_MEMORY,

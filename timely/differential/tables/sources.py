@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 
 from timely import connect
 from timely.dataflow import ScopeBuilder, Stream, declared_schema, warn
-from timely.dataflow.operator_state import RelationStart
+from timely.dataflow.info import RelationStart
 from timely.differential.collections import Collection
 from timely.differential.inputs import InputSession
 from timely.differential.row_history import Conversion, RowHistory

@@ -20,7 +20,7 @@ from timely.operators.state_registration import key_route, register_union_state
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
-    from timely.dataflow.operator_state import Piece
+    from timely.dataflow.info import Piece
     from timely.differential.trace.chunk import Chunk, Values
     from timely.differential.updates.int_columns import Array
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from timely.dataflow import InputPort, OperatorInfo, Pipeline, ScopeBuilder, Stream
-from timely.dataflow.operator_state import Piece
+from timely.dataflow.info import Piece
 from timely.errors import ConfigurationError, WorkerError
 from timely.operators import InputHandle, sink
 from timely.recovery import Recovery
