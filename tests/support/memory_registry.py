@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow import Operator, OperatorInfo, ScopeBuilder
 from timely.dataflow.containers.pickling import dumps
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.info import OperatorInfo, RelationStart, StatePart
+from timely.dataflow.info import RelationStart, StatePart
 from timely.errors import StateError
 from timely.recovery.in_flight import MessagesInFlight, messages_key, restore_messages
 from timely.testing import Network

@@ -9,7 +9,7 @@ process.
 from timely.memory.budget import MemoryBudget
 from timely.memory.footprint import Footprint
 from timely.memory.limits import bytes_of, control_group_left, memory_limit, return_freed_memory, size_text, system_memory_left
-from timely.memory.spool import Spool
+from timely.memory.paged_file import Spool
 from timely.memory.watch import Account, MemoryWatch, held_most
 
 __all__ = [

@@ -20,9 +20,8 @@ from timely.dataflow.containers.partition_arrays import rows_by_worker
 from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import Steps
 from timely.graphs.stages.edge_input import edge_columns, node_routes, vertex_columns
-from timely.graphs.structures.arrays import Column, inverse, join_columns, sorted_order
+from timely.graphs.structures.arrays import Column, Lists, inverse, join_columns, sorted_order
 from timely.graphs.structures.dictionary import Dictionary
-from timely.graphs.structures.lists import Lists
 
 
 @attrs.frozen(eq=False)

@@ -13,8 +13,7 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.errors import SchemaError
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
-from timely.graphs.structures.arrays import BLOCK, Column, join_columns, run_starts
-from timely.graphs.structures.lists import Lists, distinct_pairs
+from timely.graphs.structures.arrays import BLOCK, Column, Lists, distinct_pairs, join_columns, run_starts
 from timely.operators.type_variables import T
 
 

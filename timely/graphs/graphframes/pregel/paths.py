@@ -15,8 +15,7 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
-from timely.graphs.structures.arrays import MISSING, Column, Mask, Rows, join_columns, sorted_distinct
-from timely.graphs.structures.lists import Lists
+from timely.graphs.structures.arrays import MISSING, Column, Lists, Mask, Rows, join_columns, sorted_distinct
 from timely.operators.type_variables import T
 
 Distances: TypeAlias = npt.NDArray[np.int32]

@@ -12,8 +12,7 @@ from timely.dataflow import OperatorInfo, Stream
 from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.graph_partition import GraphPartition, partitioned, result_batch
 from timely.graphs.stages.priorities import Hashes, mixed, value_hashes
-from timely.graphs.structures.arrays import Column, Mask, value_counts
-from timely.graphs.structures.lists import Lists
+from timely.graphs.structures.arrays import Column, Lists, Mask, value_counts
 from timely.operators.type_variables import T
 
 _NONE: Final = np.iinfo(np.int64).max
