@@ -26,7 +26,7 @@ from timely import CaptureError, FileSource, Messages, Progress
 from timely.dataflow import PlainPickles
 from timely.dataflow.containers.plain_pickles import is_flat, verify
 from timely.operators import StreamState
-from timely.operators.recordings.event_frames import frame
+from timely.operators.recordings.capture_events import frame
 from timely.operators.recordings.recording import MAGIC, VERSION
 from timely.order import Product
 

@@ -34,7 +34,7 @@ from timely import (
     Progress,
 )
 from timely.operators import StreamState
-from timely.operators.recordings.event_frames import Encoder  # white box: frames to be left out, repeated and swapped
+from timely.operators.recordings.capture_events import Encoder  # white box: frames to be left out, repeated and swapped
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
 

@@ -489,7 +489,7 @@ def test_json_is_read_whatever_brackets_its_texts_hold(values: list[Any], tmp_pa
 
 
 def test_a_line_of_json_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.files.json_lines._LONGEST", 1 << 21)
+    monkeypatch.setattr("timely.files.text_files._LONGEST", 1 << 21)
     with gzip.open(tmp_path / "a.jsonl.gz", "wb") as file:
         file.write(b'{"a": "' + bytes(1 << 22))
     assert "a line has more than" in refused(lambda scope: scope.read_json(tmp_path / "a.jsonl.gz"))

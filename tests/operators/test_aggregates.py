@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.operators.feeding import execute, run, seeds, sizes
-from timely import Product, TimelyError
+from tests.operators.feeding import execute
+from timely import TimelyError
 from timely.operators import all_reduce
 
 pairs = st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(-5, 5))
@@ -51,21 +49,6 @@ def test_an_error_of_the_combining_function_is_passed_on() -> None:
     with pytest.raises(timely.OperatorError, match="reduce_by_key.*TypeError: 1 and 2") as caught:
         timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2)]).reduce_by_key(combine))
     assert isinstance(caught.value.__cause__, TypeError)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=10), sizes, seeds)
-def test_a_state_machine_sees_incomparable_times_in_an_order_that_extends_theirs(
-    sent: list[tuple[int, int]], workers: int, seed: int | None
-) -> None:
-    def follow(key: int, time: Any, before: tuple[Any, ...] | None) -> tuple[tuple[Any, ...], list[Any]]:
-        assert not any(time < earlier for earlier in before or ())
-        return (*(before or ()), time), [time]
-
-    times = [Product(*pair) for pair in sent]
-    [outputs] = run(
-        lambda s: s.state_machine(follow), [(t, (0, t)) for t in times], time=Product[int, int], workers=workers, seed=seed
-    )
-    assert outputs == Counter((t, t) for t in times)
 
 
 def test_a_state_machine_forgets_a_key_whose_state_is_none() -> None:

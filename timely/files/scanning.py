@@ -21,7 +21,6 @@ import pyarrow as pa
 from timely.dataflow import OutputSchema, check_layout, check_moments, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
 from timely.files.formats import FORMATS, Format, check_path, extension_of, format_of
-from timely.files.json_lines import json_batches, json_schema
 from timely.files.places import Paths, places_of
 from timely.files.text_files import (
     TextFormat,
@@ -30,6 +29,8 @@ from timely.files.text_files import (
     codes_in,
     delimiter_remedy,
     header,
+    json_batches,
+    json_schema,
     may_have_codes,
     misquoted,
     no_text,

@@ -30,8 +30,7 @@ from timely.operators.notificator import Notificator
 from timely.operators.probes import ProbeHandle, probe
 from timely.operators.program_inputs import UnorderedHandle, input_from, new_input, new_unordered_input, to_stream
 from timely.operators.recordings.capture_events import EventSink, EventSource, Messages, Progress, StreamState
-from timely.operators.recordings.captures import Capture, capture, capture_into, extract
-from timely.operators.recordings.event_link import EventLink, LinkReader
+from timely.operators.recordings.captures import Capture, EventLink, LinkReader, capture, capture_into, extract
 from timely.operators.recordings.recording import ConnectionSink, ConnectionSource, FileSink, FileSource
 from timely.operators.recordings.replaying import replay
 from timely.operators.results import ok_err

@@ -1,9 +1,9 @@
 """The log of a durable server: the content of each epoch, on disk before anybody sees a result of it.
 
 A log is a chain of segments. Each begins with a header that names the segment before it, and how many bytes of that are valid.
-Then there is a frame for each epoch (``timely.operators.recordings.event_frames``). Invariant: at most the last frame of the last
-segment was not synced. So the log ends at the first frame there that is not whole, and any other such frame is damage. Epochs are
-pickles, as the checkpoints beside them are; headers are plain data, which is safe to read whoever wrote it.
+Then there is a frame for each epoch (:mod:`timely.operators.recordings.capture_events`). Invariant: at most the last frame of the
+last segment was not synced. So the log ends at the first frame there that is not whole, and any other such frame is damage.
+Epochs are pickles, as the checkpoints beside them are; headers are plain data, which is safe to read whoever wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from timely.dataflow.containers.pickling import dumps
 from timely.errors import CheckpointError, DiskFullError, ViewError, file_error_text
-from timely.operators.recordings.event_frames import HEADER, Damaged, check_body, content_of, frame, parse_header
+from timely.operators.recordings.capture_events import HEADER, Damaged, check_body, content_of, frame, parse_header
 from timely.recovery.store import sync_directory
 
 FORMAT: Final = 1

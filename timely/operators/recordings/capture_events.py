@@ -1,18 +1,28 @@
-"""Events, of which a recorded stream is made, and the rules that they keep, which ``StreamState`` checks.
+"""Events, of which a recorded stream is made; the rules that they keep, which ``StreamState`` checks; events as frames of bytes.
 
 A stream opens with a ``Progress`` that counts times up. From then on a time is counted up, or has records, only at or after a
 time with a positive count; no count becomes negative; the stream is over when no count is left. Source: the capture of timely
 dataflow.
+
+A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
+and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
+Arrow batches and arrays. A frame holds one event, or records and the progress after them; its number is that of its first event.
+The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling executes code, so a decoder
+accepts plain data only (:mod:`timely.dataflow.containers.plain_data`) unless the bytes are trusted.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeAlias
+import pickle
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
+from timely.dataflow import PlainPickles, unpickled_plain
 from timely.errors import CaptureError, brief
 from timely.operators.type_variables import T
 from timely.order import reaches
@@ -181,3 +191,199 @@ class StreamState(Generic[T]):
             still = f"after these, records may still come at or after {', '.join(map(brief, times))}" if times else "it was over"
         where = "" if position is None else f", the first {position} bytes"
         return CaptureError(f"{what}; {self.events} events are good{where}: {still}", self.events, times, position)
+
+
+Piece: TypeAlias = bytes | memoryview
+
+_FRAME: Final = struct.Struct("<QQII")
+_SUM: Final = struct.Struct("<Q")
+_HEADER: Final = struct.Struct("<QQIIQ")
+_PADDING: Final = bytes(7)
+_SMALL: Final = 1 << 16
+"""Bytes of a frame up to which a copy costs less than another checksum and another part to be written."""
+HEADER: Final = _HEADER.size
+
+LARGEST: Final = 2 << 30
+"""Bytes of the largest frame that is read of an untrusted writer: a file of a few blocks can announce any number."""
+
+_MESSAGES: Final = "messages"
+_PROGRESS: Final = "progress"
+_END: Final = "end"
+
+
+_REMEDY: Final = (
+    "if it comes from somebody you trust with your machine, read it with trusted=True, since to unpickle such things executes"
+    " what they say"
+)
+
+
+class Damaged(Exception):
+    """A frame is not as it was written."""
+
+
+def frame(number: int, parts: list[Piece]) -> list[Piece]:
+    """Return the pieces of the frame for what was pickled into ``parts``, to be written one after another."""
+    sizes = [len(part) for part in parts]
+    body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
+    for part, over in zip(parts, sizes, strict=True):
+        body += part, _PADDING[: -over % 8]
+    if sum(sizes) < _SMALL:
+        body = [b"".join(body)]
+    size = checksum = 0
+    for part in body:
+        size += len(part)
+        checksum = zlib.crc32(part, checksum)
+    head = _FRAME.pack(number, size, len(sizes), checksum)
+    return [head + _SUM.pack(zlib.crc32(head)), *body]
+
+
+class Header(NamedTuple):
+    """The size, number of pieces and checksum of a frame's body."""
+
+    size: int
+    pieces: int
+    checksum: int
+
+
+def parse_header(data: Piece, number: int, trusted: bool) -> Header:
+    """Return what the header of frame ``number`` says; ``Damaged`` if it is not that, or announces too much."""
+    first, size, pieces, checksum, own = _HEADER.unpack_from(data)
+    if own != zlib.crc32(data[: _FRAME.size]):
+        raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
+    if first != number:
+        raise Damaged(f"frame {first} stands where frame {number} should")
+    if size > LARGEST and not trusted:
+        raise Damaged(f"frame {number} has {size} bytes, and {LARGEST} are the most that are read; {_REMEDY}")
+    return Header(size, pieces, checksum)
+
+
+def check_body(header: Header, body: memoryview, number: int) -> None:
+    """Raise ``Damaged`` for a body that was changed."""
+    if header.size != len(body):
+        raise Damaged(f"frame {number} has {len(body)} bytes of {header.size}")
+    if zlib.crc32(body) != header.checksum:
+        raise Damaged(f"frame {number} does not have the checksum that it should have")
+
+
+def parse_body(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
+    """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
+    check_body(header, body, number)
+    return content_of(header, body, number, trusted)
+
+
+def content_of(header: Header, body: memoryview, number: int, trusted: bool) -> Any:
+    """Return the content of a frame that was checked; ``Damaged`` if it cannot be read."""
+    at = 8 * header.pieces
+    parts = []
+    try:
+        for size in struct.unpack_from(f"<{header.pieces}Q", body):
+            parts.append(body[at : at + size])
+            at += size + -size % 8
+        return pickle.loads(parts[0], buffers=parts[1:]) if trusted else unpickled_plain(parts)
+    except Exception as error:
+        remedy = f": {_REMEDY}" if isinstance(error, pickle.UnpicklingError) and not trusted else ""
+        raise Damaged(f"frame {number} cannot be read: {error or type(error).__name__}{remedy}") from error
+
+
+@attrs.define(eq=False)
+class Encoder(Generic[T]):
+    """Encodes the events of one stream; the last event is followed by the frame that ends the stream."""
+
+    state: StreamState[T] = attrs.field(factory=StreamState)
+    _pickles: PlainPickles = attrs.field(factory=PlainPickles)
+
+    def encode(self, events: Sequence[Event[T]], at: int = 0) -> tuple[list[Piece], int]:
+        """Return the bytes of the next frame, and how many events it holds: ``events[at]``, and the next if that is the progress
+        after records.
+
+        ``CaptureError`` if the first event breaks the rules or cannot be pickled.
+        """
+        event = events[at]
+        if isinstance(event, Messages) and at + 1 < len(events) and isinstance(events[at + 1], Progress):
+            try:
+                return self._frame(event, events[at + 1]), 2
+            except CaptureError:
+                pass  # the first may be good by itself
+        return self._frame(event), 1
+
+    def _frame(self, event: Event[T], following: Event[T] | None = None) -> list[Piece]:
+        state, number = self.state, self.state.events
+        try:
+            pieces = frame(number, self._pickles.pickled(_content(event, following)))
+        except Exception as error:
+            raise state.broken(f"event {number} cannot be recorded: {error}") from error
+        state.apply(event)
+        if following is not None:
+            try:
+                state.apply(following)
+            except CaptureError:
+                state.revert(event)
+                raise
+        if state.over:
+            pieces += frame(state.events, self._pickles.pickled((_END, state.events)))
+        return pieces
+
+
+def _content(event: Any, following: Any) -> tuple[Any, ...]:
+    if isinstance(event, Messages):
+        if following is not None:
+            return _MESSAGES, event.time, event.batch, following.changes
+        return _MESSAGES, event.time, event.batch
+    if isinstance(event, Progress):
+        return _PROGRESS, event.changes
+    raise CaptureError(f"it is to be Messages(time, batch) or Progress(changes), and is {event!r}")
+
+
+@attrs.define(eq=False)
+class Decoder(Generic[T]):
+    """Decodes the events of one stream; returns the last event only with the frame that ends the stream."""
+
+    trusted: bool
+    state: StreamState[T] = attrs.field(factory=StreamState)
+    frames: int = 0
+    """The number of the next frame: that of its first event."""
+    ended: bool = False
+    waiting: Progress[T] | None = None
+    """The progress in the last frame, which comes after the records in it."""
+    _last: Event[T] | None = None
+
+    def decode(self, header: Header, body: memoryview) -> Event[T] | None:
+        """Return the event in the next frame, or ``None`` for the last one until the stream has ended.
+
+        ``Damaged`` for a frame that was changed, ``CaptureError`` for an event that breaks the rules.
+        """
+        content = parse_body(header, body, self.frames, self.trusted)
+        if self._last is not None:
+            return self._end(content)
+        self.frames += 1
+        match content:
+            case (str(kind), time, batch, changes) if kind == _MESSAGES:
+                self.frames += 1
+                self.waiting = Progress(changes)
+                return self._accepted(Messages(time, batch))
+            case (str(kind), time, batch) if kind == _MESSAGES:
+                return self._accepted(Messages(time, batch))
+            case (str(kind), changes) if kind == _PROGRESS:
+                return self._accepted(Progress(changes))
+        raise Damaged(f"frame {self.frames - 1} holds no event")
+
+    def following(self) -> Event[T] | None:
+        """Return the event that is ``waiting``, as ``decode`` does."""
+        event, self.waiting = self.waiting, None
+        assert event is not None
+        return self._accepted(event)
+
+    def _accepted(self, event: Event[T]) -> Event[T] | None:
+        self.state.apply(event)
+        if self.state.over:
+            self.state.revert(event)
+            self._last = event
+            return None
+        return event
+
+    def _end(self, content: Any) -> Event[T] | None:
+        if content != (_END, self.frames) or self._last is None:
+            raise Damaged(f"frame {self.frames} is not the end of the stream, which should be there")
+        self.state.apply(self._last)
+        self.ended = True
+        return self._last

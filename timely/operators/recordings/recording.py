@@ -1,6 +1,6 @@
 """Recorded streams in files, and on connections of ``multiprocessing.connection``: a ``Pipe``, ``Listener`` or ``Client``.
 
-A file is ``MAGIC``, the version of its format, and frames (``event_frames``): ``FileSink`` writes one, ``FileSource`` reads it,
+A file is ``MAGIC``, the version of its format, and frames (``capture_events``): ``FileSink`` writes one, ``FileSource`` reads it,
 complete or still being written. Invariant: a reader gets every event once and in order, or a ``CaptureError`` that says how many
 were good. A truncated file is an error, at once when its writer has gone.
 """
@@ -16,8 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 from typing_extensions import override
 
 from timely.errors import CaptureError, file_error_text
-from timely.operators.recordings.capture_events import Event, EventSource, StreamState
-from timely.operators.recordings.event_frames import HEADER, LARGEST, Damaged, Decoder, Encoder, Header, Piece, parse_header
+from timely.operators.recordings.capture_events import (
+    HEADER,
+    LARGEST,
+    Damaged,
+    Decoder,
+    Encoder,
+    Event,
+    EventSource,
+    Header,
+    Piece,
+    StreamState,
+    parse_header,
+)
 from timely.operators.type_variables import T
 
 try:
@@ -134,7 +145,7 @@ class FileSource(EventSource[T]):
     """Reads a recorded stream: give it to ``replay``, or iterate over its events.
 
     ``follow=True`` reads a file that is still being written, or will be, to its end. It accepts plain data only, unless you
-    trust the file (``trusted=True``): see ``event_frames``. ``CaptureError`` if the file is missing, damaged or
+    trust the file (``trusted=True``): see ``capture_events``. ``CaptureError`` if the file is missing, damaged or
     truncated; its ``events``, ``position`` and ``frontier`` say how much was good.
     """
 
@@ -306,7 +317,7 @@ class ConnectionSink(Generic[T]):
 class ConnectionSource(EventSource[T]):
     """Receives a stream that a ``ConnectionSink`` sends: give it to ``replay``.
 
-    It accepts plain data only, unless you trust the sender (``trusted=True``): see ``event_frames``.
+    It accepts plain data only, unless you trust the sender (``trusted=True``): see ``capture_events``.
     ``CaptureError`` if the connection ends before the stream, or carries something else.
     """
 

@@ -17,7 +17,7 @@ from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, 
 from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.generic import source
 from timely.operators.recordings.capture_events import Event, EventSource, Messages, StreamState
-from timely.operators.recordings.event_link import EventLink
+from timely.operators.recordings.captures import EventLink
 from timely.operators.recordings.recording import ConnectionSource, FileSource
 from timely.operators.type_variables import T
 
