@@ -14,7 +14,7 @@ from tests.proofs import prover, traces
 from tests.proofs.cases import Case
 from tests.proofs.faults import FAULTS, Fault
 from tests.proofs.replay import REPLAYS, replay_exchange
-from tests.testing.tampering import interpreted
+from tests.testing.programs import interpreted
 from timely.errors import TimelyError
 
 

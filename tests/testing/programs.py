@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import timely
+
+interpreted = pytest.mark.skipif(timely.compiled, reason="what is compiled calls its own methods, whatever is put in their place")
+"""For a test that puts something in the place of a method of the engine."""
 
 
 def loops(worker: timely.Worker) -> list[tuple[int, list[int]]]:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.dataflow.own_scopes import Batches, Stubborn
-from tests.testing.programs import loops, nested_loops, rounds
-from tests.testing.tampering import interpreted
+from tests.testing.programs import interpreted, loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphError, InvariantViolation, OperatorError, ProgressError, StalledError
 from timely.progress import ChangeBatch, Source
 from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
