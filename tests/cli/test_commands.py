@@ -228,7 +228,7 @@ sys.exit(status)
 )
 @pytest.mark.parametrize("workers", [[], ["--workers", "2", "--processes", "2"]])
 def test_a_stuck_program_is_explained(here: Path, build: str, word: str, workers: list[str]) -> None:
-    command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "1", *workers]
+    command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "5", *workers]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-P", "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "")
