@@ -1,8 +1,9 @@
 """What holds a frontier back is named: the operator, the worker, the line that built it, and the way from there.
 
-Among several workers, threads and processes, it is named which of them holds what, and where their programs are. White box:
-another thread looks while a capability is given up or a call ends, and only the look itself can be held at that moment. How long
-a peer may take to answer is set, so that no answer is late or all are.
+Among several workers, threads and processes, it is named which of them holds what, and where their programs are.
+
+White box: another thread looks while a capability is given up or a call ends, and only the look itself can be held at that moment.
+How long a peer may take to answer is set, so that no answer is late or all are.
 """
 
 from __future__ import annotations
