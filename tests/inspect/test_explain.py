@@ -2,7 +2,7 @@
 
 Among several workers, threads and processes, it is named which of them holds what, and where their programs are.
 
-White box: another thread looks while a capability is given up or a call ends, and only the look itself can be held at that moment.
+White box: another thread looks while a capability is given up or a call ends, and only the look itself can be held just then.
 How long a peer may take to answer is set, so that no answer is late or all are.
 """
 
