@@ -21,6 +21,7 @@ import pytest
 
 import timely
 from timely import differential as dd
+from timely.differential.tables.names.statements import APPEND_ONLY, LATENESS
 from timely.errors import ConfigurationError
 from timely.server import InputWatcher, Views, WatchedInput
 
@@ -403,6 +404,25 @@ def test_an_input_that_is_not_there_yet(tmp_path: Path) -> None:
     assert watched.look() == 0 and watched.rows() == {}
     write(tmp_path / "t.csv", "day,code,price", "2020-01-31,x,1")
     assert watched.look() == 1 and len(watched.rows("days")) == 1
+
+
+def test_rows_of_files_that_came_too_late_are_counted_once(tmp_path: Path) -> None:
+    path, schema = write(tmp_path / "t.csv", "at", "20"), pa.schema([pa.field("at", pa.int64(), False, {LATENESS: b"5"})])
+    for start in range(3):
+        with Views(data=tmp_path / "data") as views:
+            watcher = InputWatcher(views, [WatchedInput("t", path, schema)])
+            for lines in (("2", "20", "30"), ("2", "30")) if not start else ():
+                write(path, "at", *lines)
+                assert (watcher.poll(), watcher.poll()) == (False, True)
+            assert watcher.poll() is False and views.late == {"t": 2}
+            assert (views.read("t").rows, views.read("t_late").rows) == ([((20,), 1), ((30,), 1)], [((2, 1), 1), ((20, -1), 1)])
+
+
+def test_a_table_that_follows_files_is_not_append_only(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match="input t follows files, whose rows may go: declare the table without APPEND ONLY"
+    ):
+        WatchedInput("t", tmp_path / "t.csv", pa.schema([("n", pa.int64())], {APPEND_ONLY: b""}))
 
 
 def test_a_bad_file_at_the_start(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema, declared_schema
 from timely.differential.tables.arrow_rows import arrow_rows, arrow_table, data_schema
-from timely.differential.tables.names.statements import checked_name
+from timely.differential.tables.names.statements import checked_name, is_append_only
 from timely.differential.tables.values.kinds import columns_of, lower_case, plain_type, row_check
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan
+from timely.server.catalog import late_of
 from timely.server.contents import Row
 from timely.server.served_relations import Changes
 from timely.server.views import Views
@@ -80,6 +81,8 @@ class WatchedInput:
         self._declared = schema is not None
         self.schema: pa.Schema = self._found_schema() if schema is None else _lower_names(declared_schema(schema, self._place))
         columns_of(self.schema)  # which refuses types that tables do not have
+        if schema is not None and is_append_only(declared_schema(schema, self._place)):
+            raise ConfigurationError(f"{self._place} follows files, whose rows may go: declare the table without APPEND ONLY")
 
     def _found_schema(self) -> pa.Schema:
         errors = []
@@ -217,7 +220,11 @@ class InputWatcher:
         for each in self._inputs:
             views.table(each.name, each.schema)
             views.feed(each.name)
-            each.resume(Counter(dict(views.read(each.name).rows)))
+            rows = Counter(dict(views.read(each.name).rows))
+            late = views.read(late_of(each.name)).rows if each.name in views.late else []
+            for (*row, change), count in late:  # the files have made these changes, and the table has not
+                rows[tuple(row)] += change * count
+            each.resume(Counter({row: count for row, count in rows.items() if count}))
         self._commit(views.fill)
 
     @property
