@@ -420,6 +420,22 @@ def test_a_query_that_is_wrong(served: Served, body: Any, status: int, expected:
     assert served.views.queries == 0 and len(ask(served.port, "/views/orders").content["rows"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("method", "address", "body", "message"),
+    [
+        ("GET", "sql=select+1&sql=select+2", None, "sql is there 2 times"),
+        ("GET", "sql=select+1&order=true&order=false", None, "order is there 2 times"),
+        ("GET", "sql=select+1&order=yes", None, "'order': 'yes'"),
+        ("GET", "sql=select+1", "select 2", "a GET has the query in its address"),
+        ("GET", "sql=drop+table+orders", None, "a view is a query, not DROP"),
+        ("POST", "order=true", "select 1", "a POST in its body alone"),
+    ],
+)
+def test_an_address_of_a_query_is_read_whole(served: Served, method: str, address: str, body: Any, message: str) -> None:
+    answer = ask(served.port, f"/query?{address}", method, body)
+    assert answer.status == 400 and message in answer.content["error"]
+
+
 def test_a_query_that_fails_later_ends_with_an_error(served: Served) -> None:
     with Events(served.port, "/query", "POST", "select 1 // (total - 7) as n from totals") as events:
         events.next()

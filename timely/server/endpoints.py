@@ -529,8 +529,13 @@ class Endpoints:
     async def _sql(self, request: web.Request, *options: str) -> tuple[str, dict[str, bool]]:
         """Return the SQL that a client has sent, and which of ``options`` it has chosen."""
         content: Any = await self._text(request)
+        if content if request.method == "GET" else request.query:
+            raise ConfigurationError("a GET has the query in its address, as ?sql=, and a POST in its body alone")
         if request.method == "GET":
-            content = {name: _parsed(value) if name in options else value for name, value in request.query.items()}
+            texts = {name: _only(request.query, name) or "" for name in request.query}
+            content = {
+                name: {"true": True, "false": False}.get(text, text) if name in options else text for name, text in texts.items()
+            }
         elif request.content_type == "application/json":
             content = _parsed(content)
         else:
