@@ -21,7 +21,6 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.differential.tables.names.statements import APPEND_ONLY, LATENESS
 from timely.errors import ConfigurationError
 from timely.server import InputWatcher, Views, WatchedInput
 
@@ -406,8 +405,14 @@ def test_an_input_that_is_not_there_yet(tmp_path: Path) -> None:
     assert watched.look() == 1 and len(watched.rows("days")) == 1
 
 
+def schema_of(script: str) -> pa.Schema:
+    views = Views()
+    views.run_script(script)
+    return views.catalog.definitions["t"].schema
+
+
 def test_rows_of_files_that_came_too_late_are_counted_once(tmp_path: Path) -> None:
-    path, schema = write(tmp_path / "t.csv", "at", "20"), pa.schema([pa.field("at", pa.int64(), False, {LATENESS: b"5"})])
+    path, schema = write(tmp_path / "t.csv", "at", "20"), schema_of("create table t (at bigint lateness 5)")
     for start in range(3):
         with Views(data=tmp_path / "data") as views:
             watcher = InputWatcher(views, [WatchedInput("t", path, schema)])
@@ -422,7 +427,7 @@ def test_a_table_that_follows_files_is_not_append_only(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match="input t follows files, whose rows may go: declare the table without APPEND ONLY"
     ):
-        WatchedInput("t", tmp_path / "t.csv", pa.schema([("n", pa.int64())], {APPEND_ONLY: b""}))
+        WatchedInput("t", tmp_path / "t.csv", schema_of("create table t (n bigint) append only"))
 
 
 def test_a_bad_file_at_the_start(tmp_path: Path) -> None:

@@ -54,11 +54,6 @@ class Computation:
 
     With ``state`` checkpoints have it as ``name``, and it goes on from the one that the state is of. ``RecoveryError`` where it
     cannot.
-
-    >>> from timely.differential.tables.values.kinds import Kind
-    >>> sums = Computation("select sum(n) as n from t", {"t": ReadTable((Column("n", Kind.INTEGER),))})
-    >>> sums.advance({"t": [((3,), 2)]}), sums.advance({"t": [((1,), 1)]})
-    ([((6,), 1)], [((6,), -1), ((7,), 1)])
     """
 
     def __init__(
@@ -164,12 +159,7 @@ def failure(error: OperatorError | EndlessError) -> str:
 
 
 def result_columns(query: str, tables: Mapping[str, ReadTable], functions: Functions = NO_FUNCTIONS) -> tuple[Column, ...]:
-    """Return the columns of a query over tables; ``SqlError`` where it is refused.
-
-    >>> from timely.differential.tables.values.kinds import Kind
-    >>> [column.name for column in result_columns("select n + 1 as m from t", {"t": ReadTable((Column("n", Kind.INTEGER),))})]
-    ['m']
-    """
+    """Return the columns of a query over tables; ``SqlError`` where it is refused."""
     try:
         return Computation(query, tables, functions).columns
     except SqlError as error:

@@ -372,12 +372,7 @@ def _lower_names(schema: pa.Schema) -> pa.Schema:
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the types of tables, and names in lower case; columns without a value are texts.
-
-    >>> _plain_schema(pa.schema([("Name", pa.dictionary(pa.int8(), pa.string())), ("at", pa.timestamp("ns"))]))
-    name: string
-    at: timestamp[us]
-    """
+    """Return a schema with the types of tables, and names in lower case; columns without a value are texts."""
     return _lower_names(pa.schema([pa.field(each.name, plain_type(each.type), each.nullable) for each in data_schema(schema)]))
 
 
