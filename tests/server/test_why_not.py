@@ -220,6 +220,22 @@ def test_questions_that_nothing_answers_are_refused() -> None:
         views.why_not("v", {"word": "many"})
 
 
+def test_rows_whose_window_is_not_closed_are_named() -> None:
+    views, query = Views(), "select at // 10 as ten, count(*) as n from t group by ten emit on window close"
+    views.run_script(
+        f"create table t (at bigint lateness 5); create view v as {query}; create view w as select n + 1 as m from v"
+    )
+    for at in (3, 12, 17):
+        views.commit({"t": {(at,): 1}})
+    assert views.read("v").rows == [((0, 1), 1)]
+    for name, values in ("v", {"ten": 1}), ("w", {"m": 3}):
+        assert str(views.why_not(name, values).drops[0]).startswith(
+            "emit on window close in v: the watermark has not passed them\n"
+        )
+    with pytest.raises(ConfigurationError, match="v has such a row"):
+        views.why_not("v", {"ten": 0})
+
+
 def test_it_is_asked_over_http() -> None:
     views = views_of(0)
     views.view("few", "select o.id, name from orders o join (select * from customers where country > 'z') c on cust = c.id")

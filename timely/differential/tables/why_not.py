@@ -110,6 +110,9 @@ class ViewRows:
         chosen = candidates(plan, conditions, self.rows)
         if not chosen.rows:
             yield from _Names(self, view, plan).drops(chosen)
+        elif query_of(self.queries[view]).args.get("emits") and chosen.rows.keys().isdisjoint(self.rows[view]):
+            rows = tuple(chosen.rows)[:_FEW]
+            yield Drop("emit on window close", "the watermark has not passed them", rows, self.columns[view], view)
 
 
 class _Names:
