@@ -136,7 +136,8 @@ def _serve(views: Views, text: str | None, watched: list[WatchedInput], settings
                 say(f"timely: {settings.data}: {views.restored}")
             log = ProblemLog(say)
             log.report(_problems(watcher, connectors, views))
-            say(f"serving {len(views.overview()[1])} tables and views at {server.url}")
+            relations = len(views.overview()[1])
+            say(f"serving {relations} {'table' if relations == 1 else 'tables and views'} at {server.url}")
             while not over.wait(settings.poll):
                 log.report(_problems(watcher, connectors, views))
     finally:
