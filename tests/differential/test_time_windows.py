@@ -175,6 +175,20 @@ def test_functions_of_rows_and_columns_that_come_and_go(name: str, conditions: A
         assert epochs.views(FUNCTIONS[name], lambda time: time % 2 == 0) == epochs.expected(FUNCTIONS[name])
 
 
+@pytest.mark.parametrize("columns", [1, 10**6])
+def test_a_first_row_that_goes_before_it_comes_is_not_there(columns: int) -> None:
+    query = "select n from clicks qualify row_number() over (partition by d order by n) <= 1"
+    with small_columns(columns), timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            clicks = dd.table(scope, CLICKS)
+            first = dd.sql(scope, query, clicks=clicks).output()
+        for time, (n, diff) in enumerate([(5, -1), (5, 1), (7, 1), (6, -2), (6, 3), (6, -1)]):
+            clicks.session.advance_to(time)
+            clicks.session.update((None, None, None, None, n), diff)
+        clicks.session.close()
+        assert [first.at(time) for time in range(6)] == [{}, {}, {(7,): 1}, {(7,): 1}, {(6,): 1}, {(7,): 1}]
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

@@ -251,10 +251,10 @@ class _First:
                 if sum([max(after.get(row, 0), 0) for row in rows]) < self.least:
                     return None
             for row in rows:
-                count = min(max(after.get(row, 0), 0), left)
-                if count:
+                count = min(after.get(row, 0), left)
+                if count:  # below zero, of one that goes before it comes
                     held[row] = count
-                    left -= count
+                    left -= max(count, 0)
         return held
 
     def columns(self, entries: Entries, whole: Array) -> Array | None:
@@ -263,7 +263,7 @@ class _First:
         if made is None:
             return None
         order, starts = made.order, made.partitions
-        before, after, places = entries.before[order].clip(0), entries.after[order].clip(0), np.arange(len(order))
+        before, places = entries.before[order].clip(0), np.arange(len(order))
         if not len(order):
             return order
         of_partition = np.zeros(len(order), np.int64)
@@ -271,10 +271,11 @@ class _First:
         of_partition = of_partition.cumsum()
         last = np.maximum.reduceat(np.where(before > 0, places, -1), starts)
         complete = np.isin(entries.numbers[order[starts]], whole) | (np.add.reduceat(before, starts) < self.least)
-        after = np.where(complete[of_partition] | (places <= last[of_partition]), after, 0)
+        counts = np.where(complete[of_partition] | (places <= last[of_partition]), entries.after[order], 0)
+        after = counts.clip(0)
         short = ~complete & (np.add.reduceat(after, starts) < self.least)
         if short.any():
             return np.unique(entries.numbers[order[starts[short]]])
         passed = after.cumsum() - after
-        entries.after[order] = (self.least + _MORE - (passed - passed[starts][of_partition])).clip(0, after)
+        entries.after[order] = np.minimum((self.least + _MORE - (passed - passed[starts][of_partition])).clip(0), counts)
         return order[:0]
