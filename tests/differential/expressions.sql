@@ -157,7 +157,7 @@ coalesce(c, '00:00'); c || ''; [c];
 list_first(l); list_last(l); list_any_value(l); list_aggregate(l, 'sum'); list_aggregate(l, 'avg'); list_aggr(l, 'count'); repeat(l, 2); 1 = any(l); 2 > all(l); NULL = any(l); l = any([l]); l > all([[1]]);
 1 <> any(l); 1 = all(l); list_bool_and([l = [1]]); row(l, 1); (l, 2) < ([1, 2], NULL);
 list_transform(l, lambda x: x * 2); list_filter(l, lambda x, i: x > i); list_reduce(l, lambda a, x: a + x, 1.5);
-[x + 1 for x in l if x > 1]; list_reduce(l, lambda a, x, i: a + x * i, len(l)); list_apply([l, [1]], lambda y: [x + len(l) for x in y]);
+[x + 1 for x in l if x > 1]; [x * i for x, i in l]; list_reduce(l, lambda a, x, i: a + x * i, len(l)); list_apply([l, [1]], lambda y: [x + len(l) for x in y]);
 list_zip(l, ['a', 'b']); list_zip(l, [2.5], true); list_zip(l, l, [l], n > 1); list_resize(l, 2); list_resize(l, 4, n); list_resize(l, NULL);
 list_where(l, [true, false, true, true]); list_where([1, 2], [(x > 1) for x in l if x > 0]); list_select(l, [2, 9, -1, 1, 0]);
 list_sort(l); list_sort(l, 'DESC', 'NULLS FIRST'); list_reverse_sort(l); list_sort([l, [2], [NULL]]);

@@ -58,6 +58,7 @@ REFUSED = {
         "select list_filter([1], lambda x, x: x) from orders": "its lambda has 1 different parameters",
         "select list_transform([1], lambda x: x + sum(id)) from orders": "an aggregate cannot stand here",
         "select list_transform([1], lambda x: (select 1)) from orders": "a lambda has no subqueries",
+        "select [x + id for x, id in [5] if id > 1] from orders": "a condition comes without numbers of elements",
         "select list_reduce([1], lambda a, x: 'y') from orders": "VARCHAR, is no element of the list: cast it",
         "select list_transform([id], lambda x: x + amount) from orders group by id": "amount",
         "select id << 170141183460469231731687303715884105728 from orders": "whole numbers have up to 128 bits",

@@ -40,12 +40,14 @@ def with_lambda(binder: NameBinder, what: str, parts: Sequence[exp.Expr], node: 
 
 
 def comprehension(binder: NameBinder, node: exp.Comprehension, scope: QueryScope) -> Expr:
-    """Return ``[f(x) for x in xs if p(x)]``."""
-    inner, name, values, condition, _ = read(node, "this", "expression", "iterator", "condition", "position")
-    made = binder.value(values, scope)
+    """Return ``[f(x) for x in xs if p(x)]``; ``x, i`` has the numbers of elements too."""
+    inner, name, values, condition, number = read(node, "this", "expression", "iterator", "condition", "position")
+    made, names = binder.value(values, scope), [name, *listed(number)]
     if condition is not None:
-        made = _over(binder, "filter", (made, None), condition, [name], node, scope)
-    return _over(binder, "transform", (made, None), inner, [name], node, scope)
+        if len(names) > 1:
+            raise refusal(node, "a condition comes without numbers of elements: write list_filter(xs, lambda x, i: i > 1)")
+        made = _over(binder, "filter", (made, None), condition, names, node, scope)
+    return _over(binder, "transform", (made, None), inner, names, node, scope)
 
 
 def _over(
