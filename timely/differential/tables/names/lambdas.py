@@ -63,8 +63,7 @@ def _over(
     element = values.kind.element
     if element is None:
         raise refusal(node, f"it takes a list, and here is {values.kind.value}")
-    fewest = 2 if what == "reduce" else 1
-    own = [name_in(name) for name in names]
+    fewest, own = 2 if what == "reduce" else 1, [name_in(name) for name in names]
     if not fewest <= len(own) <= fewest + 1 or len(set(own)) < len(own):
         raise refusal(node, f"its lambda has {fewest} different parameters, or one more, for the number of the element")
     grown = element if initial is None else common(initial.kind, element)

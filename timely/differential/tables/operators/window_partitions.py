@@ -266,9 +266,7 @@ class _First:
         before, places = entries.before[order].clip(0), np.arange(len(order))
         if not len(order):
             return order
-        of_partition = np.zeros(len(order), np.int64)
-        of_partition[starts[1:]] = 1
-        of_partition = of_partition.cumsum()
+        of_partition = np.arange(len(starts)).repeat(np.diff(np.append(starts, len(order))))
         last = np.maximum.reduceat(np.where(before > 0, places, -1), starts)
         complete = np.isin(entries.numbers[order[starts]], whole) | (np.add.reduceat(before, starts) < self.least)
         counts = np.where(complete[of_partition] | (places <= last[of_partition]), entries.after[order], 0)
