@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis
@@ -165,9 +166,9 @@ def test_columns_are_chosen_and_declared(tmp_path: Path) -> None:
 
 def test_missing_values_are_what_the_program_says(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,country\n1,NA\n-,DE\n")
-    assert found(lambda scope: scope.read_csv(tmp_path / "a.csv", null_values=["-"])) == Counter(
-        {(0, (1, "NA")): 1, (0, (None, "DE")): 1}
-    )
+    missing, types = ["-"], MappingProxyType({"country": "string"})  # a view, which cannot be sent
+    build: Build = lambda scope: (scope.read_csv(tmp_path, null_values=missing, schema=types), missing.pop())[0]  # noqa: E731
+    assert found(build, processes=2) == Counter({(0, (1, "NA")): 1, (0, (None, "DE")): 1})
 
 
 def test_fields_that_a_json_object_has_not_are_null_and_late_ones_are_not_lost(tmp_path: Path) -> None:

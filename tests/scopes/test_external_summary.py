@@ -14,8 +14,6 @@ from timely.progress import GraphBuilder, Source, SummaryRow, Target, refinement
 from timely.scopes import EGRESS, INGRESS, RoundTripSummary
 from timely.scopes.external_summary import ExternalSummaries, on_cycles
 
-ACROSS = [[Antichain([Step(0)])]]
-
 
 def ways_back(edges: list[tuple[Source, Target]], world: list[Any], ports: list[tuple[int, int]]) -> list[Any]:
     """Return, for each child with so many inputs and one output, which time 0 comes back at, at the earliest, to which input."""

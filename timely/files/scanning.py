@@ -120,8 +120,7 @@ class Scan:
     @property
     def declare(self) -> str:
         """How a column ``{name}`` is declared to be of a type ``{kind}``, for errors."""
-        schema = self.options.schema
-        return self.options.declare or (_DECLARE if schema is None or isinstance(schema, Mapping) else _DECLARED)
+        return self.options.declare or (_DECLARE if self.options.schema is None else _DECLARED)
 
     def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a fragment, none of them empty; ``SchemaError`` for what is not as planned."""
@@ -233,10 +232,9 @@ class Scan:
         columns = []
         for field in self.schema:
             if field.name in keys:
-                column = pa.array([keys[field.name]], pa.string()).cast(field.type).take(pa.array([0] * batch.num_rows))
+                columns.append(pa.array([keys[field.name]], pa.string()).cast(field.type).take(pa.array([0] * batch.num_rows)))
             else:
-                column = batch.column(field.name)
-            columns.append(column)
+                columns.append(batch.column(field.name))
         whole = pa.RecordBatch.from_arrays(columns, self.schema.names)
         if self.declared:
             return OutputSchema(path, self.schema, "file").conform(whole)
@@ -335,7 +333,10 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
                 f"{place}: the folders of {fragment.path!r} and {first.path!r} name different columns: read them one by one"
             )
     has_schema = options.schema is not None
-    scan = Scan(place, kind.name, options)
+    whole = has_schema and not isinstance(options.schema, Mapping)
+    # The program may change its lists before they are read. Mappings of its own need not be sendable.
+    fixed = attrs.evolve(options, columns=None, schema=options.schema if whole else None, null_values=tuple(options.null_values))
+    scan = Scan(place, kind.name, fixed)
     with scan.blaming(first.path):
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
@@ -349,7 +350,6 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         if name in physical.names:
             raise SchemaError(f"{place}: column {name!r} is in the file {first.path!r}, and in the name of its folder")
     known = pa.schema([*physical, *keys])
-    whole = has_schema and not isinstance(options.schema, Mapping)
     if isinstance(options.schema, Mapping):
         schema = _with_types(known, declared_types(options.schema, place), first.path, place, more=kind.name == "json")
     else:
