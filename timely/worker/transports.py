@@ -231,8 +231,8 @@ class PeerTransport:
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []
         """What the last ``wait`` found, for ``receive``, which need not poll again."""
-        self._poll = select.poll()
         if sockets:
+            self._poll = select.poll()  # which Windows has not
             self._poll.register(self._inbox.descriptor(), select.POLLIN)
         self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
         for descriptor in self._by_descriptor:
