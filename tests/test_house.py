@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_135, "lines of tests/": 80_439}
+NOT_MET = {"lines of timely/": 95_135, "lines of tests/": 80_496}
 """Budgets that are not met: what these may not exceed until they are."""
 
 
