@@ -188,7 +188,8 @@ def _as_here(table: pa.Table) -> pa.Table:
     """Return a table with the types that tables have here: none of DuckDB's own, and no numbers of 32 bits."""
     fields = [field.remove_metadata() for field in table.schema]
     wide = [field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field for field in fields]
-    return pa.table(table.columns, pa.schema(fields)).cast(pa.schema(wide))
+    columns = [column.cast(field.type) if column.type != field.type else column for column, field in zip(table.columns, wide)]
+    return pa.table(columns, pa.schema(wide))  # Arrow's cast of a whole table ends the process at maps with keys of no type
 
 
 def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 import timely
 from timely import OperatorError, Product, Worker
 from timely import differential as dd
-from timely.errors import ConfigurationError, GraphError, NotCompleteError, SchemaError, TimestampError
+from timely.errors import ConfigurationError, GraphError, NotCompleteError, SchemaError, TimelyError, TimestampError
 
 pa: Any = pytest.importorskip("pyarrow")
 
@@ -114,10 +117,101 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 
 def test_an_array_is_no_table_and_a_worker_is_a_number() -> None:
-    with pytest.raises(OperatorError, match="cannot be read as Arrow record batches"):
+    with pytest.raises(OperatorError, match="cannot be read as Arrow data"):
         timely.example(lambda scope: scope.read_arrow(pa.array([1])))
     with pytest.raises(GraphError, match="on=3"):
         timely.example(lambda scope: scope.read_arrow(pa.table({"n": [1]}), on=3))
+
+
+# -- data that others made wrong -----------------------------------------------------------------------------------------
+
+ENTRIES, MAPS = pa.list_(pa.struct([("key", pa.int64()), ("value", pa.string())])), pa.map_(pa.int64(), pa.string())
+DEEP_ENTRIES, DEEP_MAPS = pa.list_(pa.struct([("key", pa.string()), ("value", ENTRIES)])), pa.map_(pa.string(), MAPS)
+
+
+@attrs.frozen
+class Exported:
+    """A batch of lists that is exported as one of maps: PyArrow itself makes none with a null as a key."""
+
+    batch: Any
+    kind: Any
+    stream: bool
+
+    def __getattr__(self, name: str) -> Any:
+        if name == ("__arrow_c_stream__" if self.stream else "__arrow_c_array__"):
+            return self.export
+        raise AttributeError(name)
+
+    def export(self, _: object = None) -> Any:
+        schema = pa.schema([pa.field("a", self.kind)])
+        if self.stream:
+            return pa.RecordBatchReader.from_batches(schema, [self.batch]).__arrow_c_stream__()
+        return schema.__arrow_c_schema__(), self.batch.__arrow_c_array__()[1]
+
+
+def entries(rows: list[Any], lists: Any, maps: Any) -> list[Any]:
+    """Return rows of lists as they are exported, in both ways, as rows of maps."""
+    return [Exported(pa.record_batch({"a": pa.array(rows, lists)}), maps, stream) for stream in (False, True)]
+
+
+def with_offsets(kind: Any, values: Any) -> Any:
+    """Return a column whose first row ends far beyond its values."""
+    buffers = [None, pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 1 << 30, 1)))]
+    if isinstance(values, bytes):
+        return pa.table({"a": pa.Array.from_buffers(kind, 2, [*buffers, pa.py_buffer(values)])})
+    return pa.table({"a": pa.Array.from_buffers(kind, 2, buffers, children=[values])})
+
+
+def read_and_insert(data: Any) -> Iterator[Any]:
+    """Yield the rows of an object as ``read_arrow`` has them, and as a table has."""
+    for build in (lambda scope: scope.read_arrow(data), lambda scope: dd.table(scope, data)):
+        with timely.Worker() as worker:
+            try:
+                with worker.dataflow(int) as scope:
+                    stream = build(scope)
+                    rows = stream.output() if isinstance(stream, dd.Table) else stream.capture()
+                worker.run()
+                yield sorted(map(repr, rows.to_arrow().column("a").to_pylist()))
+            except TimelyError as error:
+                yield str(error)
+
+
+def print_errors() -> None:
+    for data in (
+        *entries([[{"key": 1, "value": "a"}], None, [{"key": None, "value": "b"}]], ENTRIES, MAPS),
+        *entries([[[{"key": None, "value": "b"}]]], pa.large_list(ENTRIES), pa.large_list(MAPS)),
+        with_offsets(pa.string(), b"abc"),
+        with_offsets(pa.list_(pa.int8()), pa.array([1], pa.int8())),
+        pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([1 << 30]), pa.array(["a"]), safe=False)}),
+    ):
+        print(*read_and_insert(data), sep="\n")
+
+
+def test_wrong_data_of_others_is_refused_and_does_not_end_the_process() -> None:
+    code = f"import {__name__} as tests; tests.print_errors()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    errors = ran.stdout.splitlines()
+    expected = ["should have no nulls"] * 8 + ["offset"] * 4 + ["out of bounds"] * 2
+    assert len(errors) == len(expected)
+    for error, text in zip(errors, expected, strict=True):
+        assert "column 'a': " in error and text in error, error
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_maps_of_others_come_as_they_are(deep: bool) -> None:
+    rows: list[Any] = [[{"key": 1, "value": "a"}, {"key": 2, "value": None}], None, []]
+    expected: list[Any] = [[(1, "a"), (2, None)], None, []]
+    if deep:
+        rows, expected = [[{"key": "x", "value": row}] for row in rows], [[("x", row)] for row in expected]
+    for data in entries(rows, DEEP_ENTRIES if deep else ENTRIES, DEEP_MAPS if deep else MAPS):
+        assert [*read_and_insert(data)] == [sorted(map(repr, expected))] * 2
+
+
+def test_maps_without_entries_have_a_key_of_no_type() -> None:
+    data = pytest.importorskip("duckdb").sql("select map() a").to_arrow_table()
+    read, inserted = read_and_insert(data)
+    assert read == ["[]"] and inserted.startswith("column 'a{}' is null")
 
 
 # -- results -------------------------------------------------------------------------------------------------------------

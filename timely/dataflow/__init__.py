@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, CapabilitySet, InputCapability
 from timely.dataflow.containers.container import Container, records_of
-from timely.dataflow.containers.data_frames import frame_data, pandas_frame, polars_frame
+from timely.dataflow.containers.data_frames import pandas_frame, polars_frame
 from timely.dataflow.containers.keys import Key, route, route_array, route_column
 from timely.dataflow.containers.pickling import PlainPickles, pickled
 from timely.dataflow.containers.plain_data import unpickled_plain
@@ -22,7 +22,7 @@ from timely.dataflow.scope_builder import ScopeBuilder, Stream, check_scope, sco
 from timely.dataflow.sync_activator import SyncActivator
 
 if TYPE_CHECKING:
-    from timely.dataflow.containers.arrow_values import check_layout, check_moments
+    from timely.dataflow.containers.arrow_values import arrow_batches, check_layout, check_moments, without_views
     from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
@@ -55,13 +55,13 @@ __all__ = [
     "Spill",
     "Stream",
     "add_scope",
+    "arrow_batches",
     "check_layout",
     "check_moments",
     "check_scope",
     "declared_schema",
     "declared_types",
     "fold_tracebacks",
-    "frame_data",
     "joined",
     "make",
     "operator_name",
@@ -77,6 +77,7 @@ __all__ = [
     "unpickled_plain",
     "warn",
     "why_not_run",
+    "without_views",
 ]
 
 if not TYPE_CHECKING:  # where type checkers see it, they accept every name
@@ -87,7 +88,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
             from timely.dataflow import output_schema
 
             return getattr(output_schema, name)
-        if name in ("check_layout", "check_moments"):
+        if name in ("arrow_batches", "check_layout", "check_moments", "without_views"):
             from timely.dataflow.containers import arrow_values
 
             return getattr(arrow_values, name)

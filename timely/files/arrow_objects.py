@@ -110,43 +110,15 @@ def read_arrow(
 
 
 def _batches_of(table: Any, place: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an object, none of them empty, with plain columns in place of views.
-
-    ``SchemaError`` for what Arrow cannot read, or what has no columns.
-    """
+    """Yield the batches of an object, none of them empty, with plain columns in place of views."""
     import pyarrow as pa
 
-    from timely.dataflow import check_moments, frame_data
+    from timely.dataflow import arrow_batches, without_views
 
-    try:
-        table = frame_data(table)
-        if hasattr(table, "__arrow_c_stream__"):
-            batches: Any = pa.RecordBatchReader.from_stream(table)
-        else:
-            batches = [pa.record_batch(table)]
-        for batch in batches:
-            for start in range(0, batch.num_rows, ROWS):
-                part = batch.slice(start, ROWS)
-                columns = [_without_views(column) for column in part.columns]
-                for name, column in zip(part.schema.names, columns, strict=True):
-                    check_moments(name, column, place)
-                yield pa.RecordBatch.from_arrays(columns, part.schema.names)
-    except SchemaError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"{place}: {brief(table)} cannot be read as Arrow record batches: {error}") from error
-
-
-def _without_views(column: pa.Array) -> pa.Array:
-    """Return a column with plain strings and bytes, which other functions of Arrow take."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind) and kind.value_type in (pa.string_view(), pa.binary_view()):
-        return pa.DictionaryArray.from_arrays(column.indices, _without_views(column.dictionary))
-    if kind == pa.string_view():
-        return column.cast(pa.string())
-    return column.cast(pa.binary()) if kind == pa.binary_view() else column
+    for batch in arrow_batches(table, place)[1]:
+        for start in range(0, batch.num_rows, ROWS):
+            part = batch.slice(start, ROWS)
+            yield pa.RecordBatch.from_arrays([without_views(column) for column in part.columns], part.schema.names)
 
 
 class _Position:

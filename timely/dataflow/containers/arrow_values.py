@@ -1,14 +1,114 @@
-"""Values of Arrow that rows cannot have, found when they come: bytes that are no text, dates beyond Python's."""
+"""Data of Arrow that others made, and values that rows cannot have: bytes that are no text, dates beyond Python's."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import ctypes
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.errors import SchemaError, error_text
+from timely.dataflow.containers.data_frames import frame_data
+from timely.errors import SchemaError, brief, error_text
+
+_CSchema = ctypes.c_void_p * 9  # format, name, metadata, flags, number of children, children, dictionary, release, private data
+_LIST: Final = ctypes.create_string_buffer(b"+l")
+_GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def arrow_batches(data: Any, place: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the batches, which are checked, of what has Arrow's C interface; ``SchemaError`` for the rest.
+
+    >>> schema, batches = arrow_batches(pa.table({"n": [1, 2]}), "here")
+    >>> [batch.to_pydict() for batch in batches]
+    [{'n': [1, 2]}]
+    """
+    batches: Iterable[pa.RecordBatch]
+    with _blaming(data, place):
+        exported = frame_data(data)
+        if isinstance(exported, pa.RecordBatch | pa.Table):
+            schema, batches = exported.schema, [exported] if isinstance(exported, pa.RecordBatch) else exported.to_batches()
+        elif hasattr(exported, "__arrow_c_stream__"):
+            schema, batches = _of_stream(exported.__arrow_c_stream__())
+        elif hasattr(exported, "__arrow_c_array__"):
+            capsule, array = exported.__arrow_c_array__()
+            schema = pa.Schema._import_from_c_capsule(capsule)
+            batches = [pa.RecordBatch._import_from_c_capsule(_with_lists(schema).__arrow_c_schema__(), array)]
+        else:
+            raise SchemaError(f"{place}: {brief(data)} is not Arrow data: a PyArrow batch or table, or what exports one")
+    return schema, _checked(batches, schema, data, place)
+
+
+@contextlib.contextmanager
+def _blaming(data: Any, place: str) -> Iterator[None]:
+    try:
+        yield
+    except SchemaError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"{place}: {brief(data)} cannot be read as Arrow data: {error}") from error
+
+
+def _of_stream(capsule: object) -> tuple[pa.Schema, pa.RecordBatchReader]:
+    """Return the schema and the batches of a stream, in which maps are lists: Arrow ends the process where a key is null."""
+    stream, exported = _address(capsule, b"arrow_array_stream"), _CSchema()
+    if _GetSchema.from_address(stream)(stream, ctypes.addressof(exported)):
+        return None, pa.RecordBatchReader._import_from_c_capsule(capsule)  # raises what the stream says
+    schema = pa.Schema._import_from_c(ctypes.addressof(exported))
+    lists = _with_lists(schema)
+    get_schema = _GetSchema(lambda _, to: lists._export_to_c(to) or 0)
+    if lists != schema:
+        ctypes.c_void_p.from_address(stream).value = ctypes.cast(get_schema, ctypes.c_void_p).value
+    return schema, pa.RecordBatchReader._import_from_c_capsule(capsule)
+
+
+def _with_lists(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with lists of entries in place of maps, at any depth: Arrow has both in the same buffers."""
+    fields = [_CSchema()]
+    schema._export_to_c(ctypes.addressof(fields[0]))
+    for field in fields:
+        if ctypes.c_char_p(field[0]).value == b"+m":
+            field[0] = ctypes.addressof(_LIST)
+        children = (ctypes.c_void_p * (field[4] or 0)).from_address(field[5] or ctypes.addressof(field))
+        fields += [_CSchema.from_address(child) for child in (*children, field[6]) if child]
+    return pa.Schema._import_from_c(ctypes.addressof(fields[0]))
+
+
+def _with_maps(column: pa.Array, field: pa.Field, place: str) -> pa.Array:
+    """Return a column with maps where it has lists of entries, by a message of Arrow's: what reads these checks the keys."""
+    if column.type == field.type:
+        return column
+    lists, sink = pa.schema([field.with_type(column.type)]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, lists) as writer:
+        writer.write_batch(pa.record_batch([column], lists))
+    batches = sink.getvalue()[lists.serialize().size :]
+    try:
+        return pa.ipc.open_stream(pa.schema([field]).serialize().to_pybytes() + batches.to_pybytes()).read_next_batch().column(0)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"{place}: column {field.name!r}: {error}") from None
+
+
+def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema, data: Any, place: str) -> Iterator[pa.RecordBatch]:
+    with _blaming(data, place):
+        for batch in batches:
+            check_layout(batch, place)
+            columns = [_with_maps(column, field, place) for column, field in zip(batch.columns, schema, strict=True)]
+            for name, column in zip(schema.names, columns, strict=True):
+                check_moments(name, column, place)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def without_views(column: pa.Array) -> pa.Array:
+    """Return a column with plain strings and bytes, which other functions of Arrow take."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) and kind.value_type in (pa.string_view(), pa.binary_view()):
+        return pa.DictionaryArray.from_arrays(column.indices, without_views(column.dictionary))
+    if kind == pa.string_view():
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if kind == pa.binary_view() else column
 
 
 def check_layout(batch: pa.RecordBatch, place: str) -> None:

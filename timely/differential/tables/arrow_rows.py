@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from timely.dataflow import check_moments, frame_data
+from timely.dataflow import arrow_batches
 from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
 from timely.differential.updates.arrow_tables import Fields
@@ -26,26 +26,8 @@ def is_arrow(data: Any) -> bool:
 
 def arrow_table(data: Any, place: str) -> pa.Table:
     """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that."""
-    try:
-        data = frame_data(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"{place}: {brief(data)} cannot be read as Arrow data: {error}") from error
-    if isinstance(data, pa.Table):
-        table = data
-    elif isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
-    elif hasattr(data, "__arrow_c_stream__"):
-        table = pa.RecordBatchReader.from_stream(data).read_all()
-    elif is_arrow(data):
-        table = pa.Table.from_batches([pa.record_batch(data)])
-    else:
-        raise SchemaError(f"{place}: {brief(data)} is not Arrow data: a PyArrow batch or table, or what exports one")
-    return _plain(table, place)
-
-
-def _plain(table: pa.Table, place: str) -> pa.Table:
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        check_moments(name, column, place)
+    schema, batches = arrow_batches(data, place)
+    table = pa.Table.from_batches(batches, schema)
     fields = [field.with_type(plain_type(field.type)) for field in table.schema]
     arrays = []
     for field, old, column in zip(fields, table.schema, table.columns):

@@ -196,8 +196,9 @@ class Fields:
         columns_of_batch = [(field.name, field.type) for field in batch.schema]
         if columns_of_batch != expected:
             raise ContainerError(f"{label}: insert_columns takes {_described(expected)}, and {_described(columns_of_batch)} came")
-        from timely.dataflow import check_moments
+        from timely.dataflow import check_layout, check_moments
 
+        check_layout(batch, label)
         for field, column in zip(self.schema, batch.columns, strict=True):
             check_moments(field.name, column, label)
         for number in self._required:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import OperatorInfo, route_column
+from timely.dataflow import OperatorInfo, route_column, without_views
 from timely.errors import RoutingError, SchemaError, TimestampError
 from timely.graphs.structures.arrays import Column, Floats
 from timely.operators.type_variables import T
@@ -117,11 +117,8 @@ def _node_column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
     """
     column = _column(info, batch, name)
     while pa.types.is_dictionary(column.type):
-        values = _without_views(column.dictionary)
-        if values is not column.dictionary:
-            column = pa.DictionaryArray.from_arrays(column.indices, values)
-        column = column.dictionary_decode()
-    column = _without_views(column)
+        column = without_views(column).dictionary_decode()
+    column = without_views(column)
     remedy = _remedy(column.type)
     if remedy:
         raise SchemaError(f"{info.path}: column {name!r} is of type {column.type}, which cannot be a node: {remedy}")
@@ -130,12 +127,6 @@ def _node_column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
         floats = column.to_numpy()
         return pa.array(floats.astype(np.promote_types(floats.dtype, np.float32)) + 0.0)
     return column
-
-
-def _without_views(column: pa.Array) -> pa.Array:
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.string())
-    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def _remedy(kind: pa.DataType) -> str:

@@ -528,7 +528,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+        return _map_type(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_struct(kind):
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
     if _is_list(kind):
@@ -537,6 +537,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         if any(test(kind) for test in tests):
             return plain
     return kind
+
+
+def _map_type(key: pa.DataType, item: pa.DataType) -> pa.DataType:
+    return pa.map_(pa.string() if pa.types.is_null(key) else key, item)  # a key has a type, also where all maps are empty
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -611,8 +615,7 @@ def _arrow_type(kind: Kind) -> pa.DataType:
     if kind.element is not None:
         return pa.list_(_arrow_type(kind.element))
     if kind.entry is not None:
-        key, item = (_arrow_type(part) for _, part in kind.entry.fields)
-        return pa.map_(pa.string() if pa.types.is_null(key) else key, item)
+        return _map_type(*(_arrow_type(part) for _, part in kind.entry.fields))
     if kind.fields:
         return pa.struct([(name, _arrow_type(part)) for name, part in kind.fields])
     return _REPRESENTED[kind][1]
