@@ -41,7 +41,7 @@ def in_duckdb(query: str, inputs: Mapping[str, Mapping[Any, int]]) -> Counter[An
 def check_query(seed: int) -> int:
     """Ask why some rows of a random query are there, and return how many they are."""
     chance, query = random.Random(seed), Queries(seed).query()
-    views = Views()
+    views = Views(limits=Limits(query_seconds=3600))  # a machine may be slow
     for (name, schema), make in zip(SCHEMAS.items(), (order, line, edge)):
         views.table(name, schema, [make(chance) for _ in range(8)])
     try:
