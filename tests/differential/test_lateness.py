@@ -275,6 +275,36 @@ def test_a_server_has_what_is_in_time(query: str, tmp_path: Path) -> None:
             assert views.late == {"clicks": sum(count for _, count in views.read("clicks_late").rows)}
 
 
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        (pa.int64(), -(1 << 63)),
+        (pa.int8(), -128),
+        (pa.uint16(), 0),
+        (pa.timestamp("us"), datetime.datetime.min),
+        (pa.timestamp("us", "UTC"), datetime.datetime.min.replace(tzinfo=datetime.UTC)),
+    ],
+)
+def test_a_watermark_is_no_less_than_the_least_moment(kind: pa.DataType, first: Any) -> None:
+    length = "5" if pa.types.is_integer(kind) else "5 minutes"
+    schema = pa.schema([pa.field("at", kind, False, {"timely.lateness": length})])
+    with Views() as views:
+        views.table("ticks", schema, [(first,)])
+        views.write("ticks", insert=[(first,)])
+        assert views.read("ticks").rows == [((first,), 2)] and views.read("ticks_late").rows == []
+        assert views.read("ticks_watermark").rows == [((first,), 1)]
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            ticks = dd.table(scope, schema)
+            recent, _ = ticks.keep_recent("at", int(length) if length == "5" else length)
+            outputs = [ticks.output(), recent.output()]
+        for time in range(2):
+            ticks.session.insert((first,))
+            ticks.session.advance_to(time + 1)
+        ticks.session.close()
+        assert [output.at(1) for output in outputs] == [{(first,): 2}] * 2
+
+
 def test_what_belongs_to_a_lateness_is_not_changed_otherwise() -> None:
     with Views() as views:
         views.run_script(SERVED)

@@ -535,7 +535,7 @@ class ServedRelations:
 
 def watermark_changes(lateness: Lateness, changes: Iterable[Change], now: Collection[Row] = ()) -> list[Change]:
     """Return what changes make of a watermark: so long before the latest moment of a row that came; it never goes back."""
-    marks = [(lateness.span.before(row[lateness.place]),) for row, diff in changes if diff > 0]
+    marks = [(lateness.span.horizon(row[lateness.place]),) for row, diff in changes if diff > 0]
     latest = max([*marks, *now], default=None)
     return [] if latest is None or latest in now else [*((row, -1) for row in now), (latest, 1)]
 

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
@@ -238,7 +239,11 @@ def lateness_of(schema: pa.Schema, name: str) -> Lateness | None:
         kind = f"{column.name}, a {column.kind.value}"
         raise GraphError(f"{name}: the lateness is of a column of timestamps or whole numbers, not of {kind}")
     axis, length = Axis(column.kind, itemgetter(place)), int(text) if text.isdecimal() else text
-    return Lateness(place, column.kind, span_of(length, axis, name, nothing=True))
+    span, kind = span_of(length, axis, name, nothing=True), schema.field(place).type
+    if pa.types.is_integer(kind):
+        least = 0 if pa.types.is_unsigned_integer(kind) else -(1 << kind.bit_width - 1)
+        span = attrs.evolve(span, least=least)  # so that the watermark has the type of its column
+    return Lateness(place, column.kind, span)
 
 
 def source_tables(scope: ScopeBuilder[int], source: Any) -> dict[str, Table[Any]]:

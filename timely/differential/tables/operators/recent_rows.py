@@ -63,7 +63,7 @@ def recent_rows(
 
     def latest(updates: Iterable[Update]) -> list[Update]:
         moments = [at for row, diff in updates if diff > 0 and (at := moment(row)) is not None]
-        return [((before.before(max(moments)),), 1)] if moments else []
+        return [((before.horizon(max(moments)),), 1)] if moments else []
 
     watermark = Collection(linear(rows.stream, "watermark", latest))
     tagged = _tagged(rows, moment, _watermarks([watermark]), _horizon_of(1), use, place)

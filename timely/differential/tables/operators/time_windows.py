@@ -103,6 +103,8 @@ class TimeSpan:
 
     months: int
     delta: Any
+    least: Any = attrs.field(default=None, repr=False)
+    """The least moment of the axis."""
 
     def after(self, moment: Any) -> Any:
         """Return the moment that is so much later."""
@@ -111,6 +113,10 @@ class TimeSpan:
     def before(self, moment: Any) -> Any:
         """Return the moment that is so much earlier."""
         return moment - self.delta if type(moment) is int else add_interval(moment, -self.months, -self.delta)
+
+    def horizon(self, latest: Any) -> Any:
+        """Return the moment that is so much earlier than the latest one, or the least that there is."""
+        return self.before(latest) if latest - self.least > self.delta else self.least
 
 
 @attrs.frozen
@@ -140,12 +146,13 @@ def _span(length: Length, axis: Axis, place: str) -> TimeSpan:
     if axis.kind is Kind.INTEGER:
         if type(length) is not int:
             raise GraphError(f"{place}: the column has whole numbers, so a length is one too, not {brief(length)}")
-        return TimeSpan(0, length)
+        return TimeSpan(0, length, -(1 << 63))
+    least = datetime.datetime.min.replace(tzinfo=datetime.UTC if axis.kind is Kind.INSTANT else None)
     if isinstance(length, datetime.timedelta):
-        return TimeSpan(0, length)
+        return TimeSpan(0, length, least)
     if not isinstance(length, str):
         raise GraphError(f'{place}: a length is "10 minutes" or a timedelta, not {brief(length)}')
-    return TimeSpan(*interval_of(length))
+    return TimeSpan(*interval_of(length), least)
 
 
 def beginning(axis: Axis, step: TimeSpan, origin: Any, place: str) -> Callable[[Any], Any]:
