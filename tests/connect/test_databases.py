@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_moments_are_the_same_whatever_the_zone_of_the_server(postgres: Postgres
         sink.commit(1, [((1, moment, moment), 1), ((2, moment.replace(tzinfo=None), moment.replace(tzinfo=None)), 1)])
     rows = postgres("alter database postgres reset timezone", "select naive, aware from moments")
     assert rows == [(moment.replace(tzinfo=None), moment)] * 2
+
+
+def test_sqlite_which_has_null_for_nan_is_given_none(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "file")) as connection, connection:
+        connection.execute("create table items (id int, x real)")
+    with contextlib.closing(SqliteSink(tmp_path / "file", "items", key="id")) as sink:
+        sink.open("history", ["id", "x"])
+        with pytest.raises(ConnectorError, match=r"SQLite has NULL for NaN, as in \(1, nan\)"):
+            sink.commit(1, [((1, math.nan), 1)])
 
 
 def test_a_table_of_other_checkpoints_or_without_the_key_is_refused(database: Database) -> None:

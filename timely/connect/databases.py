@@ -7,13 +7,14 @@ Invariant: the rows of an epoch, its number and the history are in one transacti
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from timely.connect.keyed_rows import KeyedTable, RowsByKey
-from timely.errors import ConnectorError, error_text, require_package
+from timely.errors import ConnectorError, brief, error_text, require_package
 
 _LINES: Final = "timely_sinks"
 
@@ -167,6 +168,12 @@ class SqliteSink(_FileSink):
         import sqlite3
 
         return sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+
+    def _execute_many(self, cursor: Any, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        for row in rows:
+            if any(isinstance(value, float) and math.isnan(value) for value in row):
+                raise ConnectorError(f"sink {self.name!r}: SQLite has NULL for NaN, as in {brief(row)}: have no NaN in the view")
+        return super()._execute_many(cursor, statement, rows)
 
 
 class DuckDBSink(_FileSink):

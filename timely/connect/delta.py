@@ -13,6 +13,11 @@ from timely.connect.lake_tables import LakePosition, LakeSink, LakeSource, colum
 from timely.errors import require_package
 
 
+def _rows_of(files: Sequence[Any], dataset: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of some files of a dataset."""
+    return pa.dataset.FileSystemDataset(files, dataset.schema, dataset.format, dataset.filesystem).to_table(columns=columns)
+
+
 class DeltaLakeSource(LakeSource):
     """Reads a Delta table: its rows, and then what each new version changes.
 
@@ -37,8 +42,7 @@ class DeltaLakeSource(LakeSource):
         return {file.path: file for file in self._dataset(version).get_fragments()}
 
     def _rows(self, version: int | None, files: Sequence[Any]) -> pa.Table:
-        dataset = self._dataset(version)
-        return pa.dataset.FileSystemDataset(files, dataset.schema, dataset.format, dataset.filesystem).to_table()
+        return _rows_of(files, self._dataset(version))
 
     def _dataset(self, version: int | None) -> Any:
         from deltalake import DeltaTable
@@ -80,7 +84,9 @@ class DeltaLakeSink(LakeSink):
         both = within[0]
         for each in within[1:]:
             both &= each
-        return table.to_pyarrow_dataset().to_table(columns=keys.column_names, filter=both)
+        dataset = table.to_pyarrow_dataset()
+        files = [*dataset.get_fragments(filter=both)]  # their pages have views of texts, with which Arrow compares none
+        return _rows_of(files, dataset, keys.column_names).filter(both)
 
     def _apply(self, table: Any, epoch: int, deletes: pa.Table, updates: pa.Table, inserts: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction

@@ -18,6 +18,7 @@ from timely.connect.keyed_rows import KeyedTable, RowsByKey
 from timely.connect.protocols import Change, ReadBatch
 from timely.connect.record_values import typed_array
 from timely.errors import ConnectorError, error_text
+from timely.operators.keyed.column_numbers import row_values
 
 _TRIES: Final = 10
 """Commits of an epoch, where another writer, such as one that compacts the table, is faster each time."""
@@ -100,7 +101,7 @@ class LakeSource(ABC):
 
 
 def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns))
+    return zip(*map(row_values, table.columns))
 
 
 def columns_text(schema: pa.Schema) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from timely.errors import ConnectorError, brief, require_package
+from timely.operators.keyed.numbers import NotANumber
 
 
 def _same(value: Any) -> Any:
@@ -28,8 +29,8 @@ _READERS: Final[list[tuple[Callable[[pa.DataType], bool], dict[type, Callable[[A
     (pa.types.is_integer, {int: _same}),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), {str: _same}),
     (pa.types.is_boolean, {bool: _same}),
-    (pa.types.is_float32, dict.fromkeys((float, int, Decimal), _single)),
-    (pa.types.is_floating, {float: _same, int: float, Decimal: float}),
+    (pa.types.is_float32, dict.fromkeys((float, NotANumber, int, Decimal), _single)),
+    (pa.types.is_floating, {float: _same, NotANumber: _same, int: float, Decimal: float}),
     (pa.types.is_decimal, {Decimal: _same, int: Decimal, str: Decimal, float: lambda value: Decimal(repr(value))}),
     (pa.types.is_date, {str: datetime.date.fromisoformat, datetime.date: _same}),
     (pa.types.is_timestamp, {str: datetime.datetime.fromisoformat, datetime.datetime: _same}),

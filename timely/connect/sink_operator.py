@@ -64,10 +64,13 @@ class _Writer:
             self._commit()
 
     def logic(self, input: InputPort[int, Change]) -> None:
+        batch: Any
         for capability, batch in input:
             changes = self._pending.setdefault(capability.time, {})
             if hasattr(batch, "to_pylist"):  # Arrow rows that are added
-                batch = [(tuple(row.values()), 1) for row in batch.to_pylist()]
+                from timely.operators.keyed.column_numbers import row_values
+
+                batch = [(row, 1) for row in zip(*map(row_values, batch.columns))]
             try:
                 for row, diff in batch:
                     changes[row] = changes.get(row, 0) + diff

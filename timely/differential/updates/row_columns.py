@@ -20,8 +20,8 @@ from typing_extensions import override
 from timely.dataflow import route
 from timely.differential.updates.int_columns import Array, split
 from timely.differential.updates.updates import Container, Update
-from timely.operators.keyed.column_numbers import canonical_column, has_nan
-from timely.operators.keyed.numbers import canonical
+from timely.operators.keyed.column_numbers import canonical_column, has_nan, row_values
+from timely.operators.keyed.numbers import canonical, row_value
 
 _FEW = 64
 """Rows below which a column is not looked through for equal values."""
@@ -65,22 +65,14 @@ def values_of(column: Any) -> list[Any]:
     if isinstance(column, Fixed):
         return _through_dictionary(column.numbers, lambda numbers: Fixed(numbers, column.scale).array().to_pylist())
     kind = column.type
-    if pa.types.is_floating(kind) and has_nan(column):
-        return list(map(canonical, column.to_pylist()))
+    if pa.types.is_nested(kind) or (pa.types.is_floating(kind) and has_nan(column)):
+        return row_values(column)
     if kind in (pa.int64(), pa.float64(), pa.int32()) and not column.null_count:
         values: list[object] = column.to_numpy().tolist()
         return values
-    if pa.types.is_nested(kind):
-        return list(map(_plain, column.to_pylist()))
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in (pa.string(), pa.large_string())):
         return list(column.to_pylist())
     return _through_dictionary(column, lambda values: values.to_pylist())
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as rows have it: lists and structs are tuples."""
-    parts = value.values() if isinstance(value, dict) else value
-    return canonical(value) if parts is value and not isinstance(value, list) else tuple(map(_plain, parts))
 
 
 def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> list[object]:
@@ -285,7 +277,7 @@ def reader(column: Any) -> Callable[[int], Any]:
             days = _view(column.view(pa.int32()).to_numpy())
             first, date = datetime.date(1970, 1, 1).toordinal(), datetime.date.fromordinal
             return lambda row: date(first + days[row])
-    plain = _plain if pa.types.is_nested(column.type) else canonical
+    plain = row_value if pa.types.is_nested(column.type) else canonical
     return lambda row: plain(column[row].as_py())
 
 

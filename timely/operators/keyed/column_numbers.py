@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.operators.keyed.numbers import row_value
+
 
 def canonical_column(column: Any) -> Any:
     """Return a column with one NaN and one zero; others than floats as they are.
@@ -40,6 +42,16 @@ def has_nan(column: Any) -> bool:
         if total is None or total == total:
             return False
     return bool(pc.any(pc.is_nan(column)).as_py())
+
+
+def row_values(column: Any) -> list[Any]:
+    """Return the values of a column as rows have them: NaN is one, lists and structs are tuples.
+
+    >>> row_values(pa.array([[1, None], None]))
+    [(1, None), None]
+    """
+    values: list[Any] = column.to_pylist()
+    return list(map(row_value, values)) if pa.types.is_nested(column.type) or pa.types.is_floating(column.type) else values
 
 
 def canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:

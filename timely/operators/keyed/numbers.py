@@ -94,6 +94,16 @@ def canonical(value: Any) -> Any:
     return value
 
 
+def row_value(value: Any) -> Any:
+    """Return what Arrow gives for a value as rows have it: lists and structs are tuples.
+
+    >>> row_value([1, {"a": [None, float("nan")]}])
+    (1, ((None, nan),))
+    """
+    parts = value.values() if isinstance(value, dict) else value
+    return canonical(value) if parts is value and not isinstance(value, list) else tuple(map(row_value, parts))
+
+
 def are_canonical(values: Iterable[Any]) -> bool:
     """Return whether ``canonical`` would return equal values; sooner than to call it for each.
 
