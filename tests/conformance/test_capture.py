@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from tests.conformance.recorded import complaint, record, recorded, replayed
+from tests.conformance.recorded import complaint, record, replayed
 from timely import (
     Antichain,
     CaptureError,
@@ -25,7 +25,6 @@ from timely import (
     OperatorError,
     Product,
     Progress,
-    StalledError,
 )
 from timely.operators import EventSource, StreamState
 
@@ -87,19 +86,6 @@ def test_E5_dropping_a_million_events(holder: str, across_threads: bool) -> None
     assert sys.getrefcount(event) <= before - 1_000_000
 
 
-def test_a_recording_has_the_records_and_the_progress() -> None:
-    events: list[Any] = []
-    recorded(events, epochs=2, each=2)
-    assert events[0] == Progress([(0, 1)])
-    assert [event for event in events if isinstance(event, Messages)] == [Messages(0, [0, 1]), Messages(1, [2, 3])]
-    state: StreamState[int] = StreamState()
-    for event in events:
-        assert not state.over
-        state.apply(event)
-    assert state.over
-    assert replayed(events) == [(0, [0, 1]), (1, [2, 3])]
-
-
 def test_a_reader_that_asks_to_be_woken_too_late_is_woken_at_once() -> None:
     link: EventLink[int] = EventLink()
     reader = link.reader()
@@ -140,25 +126,6 @@ def test_a_link_that_forgets_keeps_what_readers_still_need_and_nothing_else() ->
     assert replayed(link) == []
     gc.collect()
     assert all(batch() is None for batch in followed)
-
-
-def test_a_reader_holds_back_nothing_that_it_has_passed() -> None:
-    worker = timely.Worker()
-    link: EventLink[int] = EventLink()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.capture_into(link)
-    with worker.dataflow(int) as scope:
-        probe = scope.replay(link).probe()
-    handle.advance_to(3)
-    for _ in range(4):
-        worker.step()
-    assert probe.frontier() == Antichain([3])
-    with pytest.raises(StalledError, match="capability of /dataflow0/input#0 at 3"):  # a reader that waits is idle
-        worker.run()
-    handle.close()
-    worker.run()
-    assert probe.done()
 
 
 @pytest.mark.parametrize("readers", [1, 2])
@@ -247,24 +214,6 @@ def test_sources_in_a_list(wrong: Any) -> None:
 def test_replay_of_nothing_is_an_empty_stream() -> None:
     assert replayed() == []
     assert replayed([Progress([])]) == []
-
-
-def test_times_of_a_loop_are_recorded_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "rounds"
-
-    def build(scope: timely.ScopeBuilder[int]) -> Any:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            small, large = scope.to_stream([1, 5]).enter(loop).concat(again).branch(lambda x: x >= 20)
-            doubled = small.map(lambda x: 2 * x)
-            doubled.connect_loop(handle)
-            doubled.capture_into(path)
-            return large.leave()
-
-    assert timely.example(build) == [(0, [20, 32])]
-    outputs = replayed(path, time=Product[int, int])
-    assert outputs == [(Product(0, n), batch) for n, batch in enumerate([[2, 10], [4, 20], [8], [16], [32]])]
-    assert type(outputs[0][0]) is Product
 
 
 # -- T8 ------------------------------------------------------------------------------------------------------------------

@@ -278,28 +278,6 @@ def test_where_the_disk_is_full_the_writers_error_agrees_with_the_readers(
     assert seen.events == full_at
 
 
-def test_a_file_is_followed_while_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "live"
-    reader = timely.Worker()
-    with reader.dataflow(int) as scope:
-        seen = scope.replay(FileSource(path, follow=True)).capture()
-    reader.step()  # there is no file yet
-    writer = timely.Worker()
-    with writer.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.capture_into(path)
-    for epoch in range(3):
-        handle.send(epoch)
-        handle.advance_to(epoch + 1)
-        writer.step()
-        reader.step_while(lambda: len(seen.messages) <= epoch)  # noqa: B023  # called before epoch changes
-        assert seen.messages == [(time, [time]) for time in range(epoch + 1)]
-    handle.close()
-    writer.run()
-    reader.run()
-    assert seen.extract() == replayed(path)
-
-
 PROGRAM = """
 import sys, timely
 worker = timely.Worker()

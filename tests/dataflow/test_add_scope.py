@@ -7,7 +7,6 @@ White box: ``execute`` makes the transports itself, and the one here counts how 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -90,25 +89,6 @@ def test_a_scope_in_a_loop(epochs: list[list[int]], workers: int, seed: int) -> 
 
 
 # -- staying alive -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kinds", ["", "r", "lr"])
-@pytest.mark.parametrize("pulls", [1, 2, 7])
-def test_true_keeps_the_computation_alive(pulls: int, kinds: str) -> None:
-    def place(scope: Any, stream: Any, stay: Any) -> Any:
-        assert scope.add_scope(stubborn) == []
-        return stream
-
-    worker, stubborn = timely.Worker(), Stubborn(pulls)
-    with worker.dataflow(name="kept") as scope:
-        probe = at_depth(scope, scope.empty(), kinds, place).probe()
-    steps = 0
-    while worker.step():
-        steps += 1
-        assert worker.dataflows == ["kept"]
-        assert stubborn.left > 0 or not probe.done() or steps < 4
-    assert stubborn.left == 0
-    assert probe.done()
 
 
 def test_true_keeps_run_going_on_every_worker_for_itself() -> None:
@@ -454,25 +434,6 @@ def test_records_move_while_the_scope_is_pulled_only() -> None:
     assert len(own.inlets[0]) == 1
 
 
-class Batch(list[int]):
-    """A container whose end one can see."""
-
-
-def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read() -> None:
-    worker = timely.Worker()
-    with worker.dataflow() as scope:
-        handle, stream = scope.new_input()
-        scope.add_scope(Own(), [stream])
-    batch = Batch([1, 2])
-    references = weakref.ref(batch)
-    handle.send_batch(batch)
-    del batch
-    worker.step()
-    assert references() is not None
-    worker.drop_dataflow(scope)
-    assert references() is None
-
-
 # -- what takes no records ---------------------------------------------------------------------------------------------
 
 
@@ -488,27 +449,6 @@ class Unseeing(Stubborn):
         count, self.left = self.left, 0
         consumed[0].update(0, count)
         return False
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_comes_to_a_scope_that_takes_no_records_is_dropped_and_consumed(workers: int) -> None:
-    def program(worker: timely.Worker) -> Any:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            with scope.region("box") as box:
-                [output] = box.add_scope(Unseeing(0), [(stream.enter(box), Exchange(lambda x: x))])
-            out = output.leave()
-            probe, seen = out.probe(), out.capture()
-        for epoch in range(3):
-            handle.send_batch([epoch, epoch + 1])
-            handle.advance_to(epoch + 1)
-            worker.step_while(lambda: probe.less_than(handle.time))
-        handle.close()
-        worker.run()
-        assert probe.done()
-        return seen.extract()
-
-    assert timely.execute(program, workers=workers) == [[]] * workers
 
 
 @pytest.mark.parametrize("reported", [0, 1, 2])

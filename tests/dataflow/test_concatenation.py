@@ -257,65 +257,6 @@ def test_batches_are_held_up_to_so_many_bytes_also_where_arrow_has_to_be_asked()
         assert [len(part) for _, part in seen[0].messages] == expected
 
 
-def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
-    """As soon as there is more than is worth copying it goes to where it may wait on disk, or leaves."""
-    heavy = np.dtype([("k", np.int64), ("load", f"V{BYTES // 4}")])
-    lengths: list[int] = []
-    seen: list[list[int]] = []
-
-    def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
-        def logic(input: Any, output: Any) -> None:
-            for capability, _ in input:
-                for _ in range(8):
-                    output.session(capability).give_batch(np.zeros(1, heavy))
-                    seen.append(list(lengths))
-
-        return logic
-
-    def key(array: Any) -> Any:
-        lengths.append(len(array))
-        return array["k"]
-
-    with two_workers() as workers:
-        for worker in workers:
-            with worker.dataflow(int) as scope:
-                stream = scope.to_stream([0] if worker.index == 0 else [])
-                stream.unary(Pipeline, "heavy", constructor).exchange(key).capture()
-        to_the_end(workers)
-    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and lengths == [3, 3, 2]
-
-
-def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
-    """It is in the queue of the loop when ``Activator.run_loops`` runs it."""
-    waiting: list[int] = []
-
-    def build(scope: Any) -> None:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback(timely.ProductSummary(timely.Step(0), timely.Step(1, limit=3)))
-
-            def constructor(capability: Any, info: Any) -> Callable[[Any, Any, Any], object]:
-                def logic(first: Any, rest: Any, output: Any) -> None:
-                    for capability, batch in first:
-                        output.session(capability).give_batch(batch)
-                        info.activator.run_loops()
-                        waiting.append(len(rest.queue))
-                    for _ in rest:
-                        pass
-
-                return logic
-
-            numbers = scope.to_stream([0] if scope.allocator.index == 0 else []).map_batch(lambda _: np.zeros(2, np.int64))
-            sent = numbers.enter(loop).binary(again, Pipeline, Pipeline, "round", constructor)
-            sent.connect_loop(handle, timely.Exchange(lambda array: array))
-
-    with two_workers() as workers:
-        for worker in workers:
-            with worker.dataflow(int) as scope:
-                build(scope)
-        to_the_end(workers)
-    assert waiting == [1]
-
-
 PLAIN = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
     *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us")),
@@ -362,18 +303,6 @@ def test_rows_of_every_type_are_partitioned(kind: pa.DataType, size: int) -> Non
             assert part.equals(wanted, check_metadata=True)
             main, *buffers = pickled(part)
             assert pickle.loads(main, buffers=buffers).equals(part)
-
-
-def test_rows_with_missing_values_are_partitioned() -> None:
-    batch = pa.record_batch({"key": pa.array([1, None, 2, 3]), "value": pa.array([None, 1.5, None, 2.5])})
-    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch, 2)] == [
-        (0, {"key": [None, 2], "value": [1.5, None]}),
-        (1, {"key": [1, 3], "value": [None, 2.5]}),
-    ]
-    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch[2:], 2)] == [
-        (0, {"key": [2], "value": [None]}),
-        (1, {"key": [3], "value": [2.5]}),
-    ]
 
 
 Records: TypeAlias = Stream[int, Any]

@@ -17,7 +17,6 @@ import timely
 from timely import (
     Capability,
     ContainerError,
-    EventLink,
     Exchange,
     FileSink,
     FileSource,
@@ -31,13 +30,6 @@ from timely import (
 from timely.dataflow import pickled, records_of, route
 from timely.progress import ProductSummary, Step
 
-SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
-sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
-
-
-def as_list(numbers: range) -> Any:
-    return list(numbers)
-
 
 def as_arrow(numbers: range) -> Any:
     return pa.record_batch({"k": pa.array(numbers, pa.int64())})
@@ -45,14 +37,6 @@ def as_arrow(numbers: range) -> Any:
 
 def as_numpy(numbers: range) -> Any:
     return np.array(numbers, dtype=np.int64)
-
-
-KINDS: dict[str, tuple[Callable[[range], Any], Any, Callable[[Any], list[int]]]] = {
-    "list": (as_list, lambda x: x, list),
-    "arrow": (as_arrow, "k", lambda batch: list(batch["k"].to_pylist())),
-    "numpy": (as_numpy, lambda array: array, lambda array: list(array.tolist())),
-}
-kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def fed(worker: timely.Worker, batches: list[Any], build: Callable[[Stream[int, Any]], Stream[int, Any]]) -> list[Any]:
@@ -66,25 +50,6 @@ def fed(worker: timely.Worker, batches: list[Any], build: Callable[[Stream[int, 
     handle.close()
     worker.run()
     return seen.messages
-
-
-@kinds
-@sizes
-def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, workers: int, processes: int) -> None:
-    make, key, read = KINDS[kind]
-
-    def program(worker: timely.Worker) -> list[Any]:
-        batches = [make(range(-5, 20)), make(range(0)), make(range(7))]
-        return [(time, read(batch), type(batch).__name__) for time, batch in fed(worker, batches, lambda s: s.exchange(key))]
-
-    size = workers * processes
-    name = type(make(range(1))).__name__
-    for index, messages in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        expected = []
-        for time, numbers in ((0, range(-5, 20)), (2, range(7))):
-            mine = [x for x in numbers if x % size == index]
-            expected += [(time, mine, name)] * (size if mine else 0)
-        assert sorted(messages) == expected
 
 
 @pytest.mark.parametrize("workers", [2, 3, 9, 16, 17, 300])
@@ -113,20 +78,6 @@ def test_a_container_of_one_kind_may_follow_another() -> None:
     assert [batch is sent for (_, batch), sent in zip(messages, batches, strict=True)] == [True] * 3
 
 
-def test_capture_reads_the_records_of_every_kind() -> None:
-    worker = timely.Worker()
-    table = pa.RecordBatch.from_arrays([pa.array([2, 1]), pa.array(["b", None])], names=["same", "same"])
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        seen = stream.capture()
-    for batch in (table, np.array([[3, 4], [1, 2]]), np.array(["x"]), [9, 8]):
-        handle.send_batch(batch)
-        handle.advance_to(handle.time + 1)
-    handle.close()
-    worker.run()
-    assert seen.extract() == [(0, [(1, None), (2, "b")]), (1, [[1, 2], [3, 4]]), (2, ["x"]), (3, [8, 9])]
-
-
 def test_what_capture_returns_is_not_what_was_sent() -> None:
     worker = timely.Worker()
     sent = [3, 1, 2]
@@ -141,35 +92,6 @@ def test_what_capture_returns_is_not_what_was_sent() -> None:
     assert sent == [3, 1, 2]
     assert seen.drain() == [(0, [3, 1, 2])]
     assert seen.extract() == []
-
-
-@pytest.mark.parametrize("kind", ["arrow", "numpy", "list"])
-def test_large_batches_both_ways_at_once_do_not_lock_up(kind: str) -> None:
-    make, _, read = KINDS[kind]
-    rows = 100_000 if kind == "list" else 1_000_000
-
-    def program(worker: timely.Worker) -> tuple[int, int]:
-        counted = [0, 0]
-
-        def count(initial: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-            def logic(input: Any, output: Any) -> None:
-                for _, batch in input:
-                    counted[0] += len(batch)
-                    counted[1] += sum(read(batch[:1] if kind != "arrow" else batch.slice(0, 1)))
-
-            return logic
-
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            key: Any = {"arrow": "k", "numpy": lambda a: a, "list": lambda x: x}[kind]
-            probe = stream.unary(Exchange(key), "count", count).probe()
-        for epoch in range(3):
-            handle.send_batch(make(range(rows)))
-            handle.advance_to(epoch + 1)
-        worker.step_while(lambda: probe.less_than(3))
-        return counted[0], counted[1]
-
-    assert timely.execute(program, processes=2) == [(3 * rows, 0), (3 * rows, 6)]
 
 
 def test_more_records_than_a_session_gathers_keep_their_order() -> None:
@@ -357,21 +279,6 @@ def test_a_container_of_ones_own_is_recorded_where_it_is_trusted(tmp_path: Path)
     assert through_a_file(tmp_path / "recorded", [runs], trusted=True) == [runs]
 
 
-@pytest.mark.parametrize("batch", [[1, 2], arrow(), np.arange(3), Runs(((1, 2),))], ids=["list", "arrow", "numpy", "own"])
-def test_a_link_hands_on_the_very_container(batch: Any) -> None:
-    worker = timely.Worker()
-    link: EventLink[int] = EventLink()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.capture_into(link)
-    with worker.dataflow(int) as scope:
-        seen = scope.replay(link).capture()
-    handle.send_batch(batch)
-    handle.close()
-    worker.run()
-    assert [got is batch for _, got in seen.messages] == [True]
-
-
 def test_arrow_that_does_not_fit_together_is_refused_from_strangers(tmp_path: Path) -> None:
     offsets = pa.py_buffer(np.array([0, 900, 2], np.int32).tobytes())
     broken = pa.RecordBatch.from_arrays([pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"ab"))], names=["k"])
@@ -406,18 +313,6 @@ BY_ROW: dict[str, Callable[[Any], Any]] = {
 def test_operators_that_work_by_record_take_rows_of_every_container(operator: str, kind: str) -> None:
     build, expected = RECORDWISE[operator]
     assert timely.example(lambda scope: build(scope.to_stream([0]).map_batch(BY_ROW[kind]))) == [(0, expected)]
-
-
-@pytest.mark.parametrize("kind", BY_ROW)
-def test_what_is_looked_at_by_record_is_passed_on_as_it_is(kind: str) -> None:
-    rows: list[Any] = []
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        batches = scope.to_stream([0]).map_batch(BY_ROW[kind])
-        seen = batches.inspect(rows.append).inspect_time(lambda time, row: rows.append((time, row))).capture()
-    worker.run()
-    assert rows == [*PAIRS, *[(0, row) for row in PAIRS]]
-    assert type(seen.messages[0][1]) is type(BY_ROW[kind](None))
 
 
 read_only = np.arange(6)

@@ -523,34 +523,8 @@ def test_operators_bring_equal_keys_together_whatever_their_type() -> None:
         assert sum(pairs for _, _, pairs in results) == sum(count**2 for count in expected.values())
 
 
-INT64 = st.integers(-(2**63), 2**63 - 1)
-SHORT_TEXT = st.text(max_size=8)
-
-
 def identity(key: Any) -> Any:
     return key
-
-
-@given(st.lists(st.tuples(INT64 | SHORT_TEXT, INT64)), WORKERS)
-def test_partitioning_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[Any, int]], workers: int) -> None:
-    parts = Exchange(lambda record: record[0]).parts(0, records, workers)
-    assert [worker for worker, _ in parts] == sorted({worker for worker, _ in parts})
-    if workers > 1:
-        assert all(part for _, part in parts)
-    for worker, part in parts:
-        assert part == [record for record in records if route(record[0]) % workers == worker]
-    assert sum(len(part) for _, part in parts) == len(records)
-
-
-@given(WORKERS)
-def test_arrays_of_rows_and_of_records(workers: int) -> None:
-    rows = np.arange(40).reshape(20, 2)
-    for worker, part in Exchange(lambda a: a[:, 1]).parts(0, rows, workers):
-        assert (part[:, 1] % workers == worker).all()
-        assert part.shape[1:] == (2,)
-    records = np.array([(i, i / 2) for i in range(9)], dtype=[("k", "i4"), ("x", "f8")])
-    for worker, part in Exchange("k").parts(0, records, workers):
-        assert part["k"].tolist() == [i for i in range(9) if i % workers == worker]
 
 
 def test_one_worker_refuses_the_keys_that_several_refuse() -> None:

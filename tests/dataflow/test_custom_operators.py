@@ -33,23 +33,6 @@ def test_a_constructor_that_ignores_its_capability_holds_nothing_back() -> None:
     assert worker.dataflows == []
 
 
-def test_a_capability_is_given_up_when_nothing_refers_to_it() -> None:
-    held: list[Capability[int]] = []
-
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-        held.extend(capability.delayed(time) for time in (3, 5))
-        return lambda output: None
-
-    worker, probe = frontier_behind(constructor)
-    assert probe.frontier() == Antichain([3])
-    del held[0]
-    worker.step()
-    assert probe.frontier() == Antichain([5])
-    held.clear()
-    worker.step()
-    assert probe.done()
-
-
 def test_a_copy_holds_on_its_own() -> None:
     held: list[Capability[int]] = []
 
@@ -65,17 +48,6 @@ def test_a_copy_holds_on_its_own() -> None:
         assert probe.frontier() == Antichain([left])
         held.pop(0).drop()
         worker.step()
-    assert probe.done()
-
-
-def test_a_with_block_gives_the_capability_up() -> None:
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-        with capability.delayed(4) as later:
-            assert repr(later) == "Capability(4)"
-        assert repr(later) == "Capability(4, dropped)"
-        return lambda output: None
-
-    _, probe = frontier_behind(constructor)
     assert probe.done()
 
 
@@ -126,21 +98,6 @@ def test_a_session_that_ends_in_an_error_sends_nothing_of_its_buffer() -> None:
     assert timely.example(lambda scope: scope.source("mine", constructor)) == [(0, ["whole"])]
 
 
-def test_sessions_left_open_end_with_the_activation() -> None:
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-        def logic(output: Any) -> None:
-            if capability.held:
-                for text in ("a", "b"):
-                    output.session(capability).give(text)
-                capability.downgrade(3)
-                output.session(capability).give("c")
-                capability.drop()
-
-        return logic
-
-    assert timely.example(lambda scope: scope.source("mine", constructor)) == [(0, ["a", "b"]), (3, ["c"])]
-
-
 def test_sends_to_nobody_hold_nothing_back() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
@@ -180,118 +137,6 @@ def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
     assert [batch for _, batch in seen.messages] == [[x] for x in range(5)]
     assert sum(calls) == 5
     assert max(calls) == 1
-
-
-def test_an_activator_has_the_operator_run_and_nothing_else_does() -> None:
-    activators: list[timely.dataflow.Activator] = []
-    calls: list[int] = []
-
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
-        activators.append(info.activator)
-        held = [capability]
-
-        def logic(output: Any) -> None:
-            calls.append(len(held))
-
-        return logic
-
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope, scope.region() as region:
-        region.source("mine", constructor).leave().probe()
-    for _ in range(4):
-        worker.step()
-    assert len(calls) == 1
-    assert worker.idle
-    for _ in range(3):
-        activators[0].activate()
-        activators[0].activate()
-        worker.step()
-        worker.step()
-    assert len(calls) == 4
-
-
-def test_the_information_of_an_operator() -> None:
-    def program(worker: timely.Worker) -> Any:
-        seen: list[OperatorInfo] = []
-
-        def constructor(info: OperatorInfo) -> Logic:
-            seen.append(info)
-            return lambda input: [None for _ in input]
-
-        with worker.dataflow(int, name="demo") as scope:
-            numbers = scope.to_stream([1])
-            with scope.iterative("rounds") as loop:
-                numbers.enter(loop).sink(Pipeline, "end", constructor)
-        worker.run()
-        [info] = seen
-        return info.name, info.index, info.path, info.worker, info.peers
-
-    assert timely.execute(program, workers=2) == [("end", 0, "/demo/rounds#1/end#0", i, 2) for i in range(2)]
-
-
-def test_a_sink_sees_progress_without_data() -> None:
-    frontiers: list[list[int]] = []
-
-    def constructor(info: OperatorInfo) -> Logic:
-        def logic(input: Any) -> None:
-            for _ in input:
-                pass
-            frontiers.append(list(input.frontier))
-
-        return logic
-
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.sink(Pipeline, "watch", constructor)
-    for time in (2, 4):
-        handle.advance_to(time)
-        worker.step()
-    handle.close()
-    worker.run()
-    assert frontiers[-1] == []
-    assert [2] in frontiers
-    assert [4] in frontiers
-
-
-def test_an_operator_without_notifications_is_not_run_for_progress() -> None:
-    calls: list[int] = []
-
-    def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
-        def logic(input: Any, output: Any) -> None:
-            calls.append(sum(len(batch) for _, batch in input))
-
-        return logic
-
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        stream.unary(Pipeline, "quiet", constructor).probe()
-    for time in range(1, 20):
-        handle.advance_to(time)
-        if time == 10:
-            handle.send("x")
-        worker.step()
-    assert sum(calls) == 1
-    assert len(calls) <= 2
-
-
-def test_inputs_used_before_the_dataflow_is_complete_and_before_the_first_step() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        handle.send("early")
-        handle.advance_to(2)
-        worker.step()
-        seen = stream.capture()
-        other, other_stream = scope.new_input()
-        other.close()
-        probe = other_stream.probe()
-    handle.send("later")
-    handle.close()
-    worker.run()
-    assert seen.extract() == [(0, ["early"]), (2, ["later"])]
-    assert probe.done()
 
 
 def test_a_handle_as_a_context_manager() -> None:

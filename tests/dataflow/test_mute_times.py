@@ -9,12 +9,11 @@ import pytest
 
 import timely
 from tests.progress.times import SAID, Mute
-from timely import Antichain, CapabilityError, Exchange, OperatorError, Pipeline, Step, inspect
+from timely import Antichain, CapabilityError, OperatorError, Pipeline, Step, inspect
 from timely.dataflow import InputPort, OperatorBuilder, OutputPort
 from timely.inspect import EventLog, snapshot
 from timely.progress import time_domain
 from timely.recovery import Recovery
-from timely.worker import thread_transports
 
 
 def an_input_that_goes_back() -> None:
@@ -152,34 +151,6 @@ def test_why_a_frontier_is_at_a_time_without_a_repr() -> None:
     worker.step()
     assert str(worker.explain(probe)).startswith(f"/df/probe#2 on worker 0 is at {SAID}, because")
     assert f"may still send at {SAID}: advance it" in str(worker.explain(scope))
-
-
-def test_what_goes_to_a_peer_on_its_way_into_a_loop_takes_one_step_of_each() -> None:
-    transports = thread_transports(2)
-    workers = [timely.Worker(transport) for transport in transports]
-    seen: list[list[int]] = [[], []]
-    handles = []
-    for worker, mine in zip(workers, seen):
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            loop, again = scope.feedback()
-            more = stream.concat(again).inspect(mine.append).map(lambda x: x + 1).filter(lambda x: x < 4)
-            more.connect_loop(loop, Exchange(lambda x: x))
-        handles.append(handle)
-    for worker in workers:
-        worker.step()
-    handles[0].send(0)
-    handles[0].flush()
-    for expected in ([[0], []], [[0], [1]], [[0, 2], [1]], [[0, 2], [1, 3]]):
-        workers[sum(map(len, expected)) % 2 == 0].step()
-        assert seen == expected
-    for handle in handles:
-        handle.close()
-    while workers[0].dataflows or workers[1].dataflows:
-        for worker in workers:
-            worker.step()
-    for worker in workers:
-        worker.close()
 
 
 def around(scope: Any, logic: Any, summary: Step) -> Any:

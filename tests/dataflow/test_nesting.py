@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 import timely
 from benchmarks.memory import looping
-from timely import Antichain, LoopSummary, LoopTime, Product, ScopeBuilder, Step, Stream
+from timely import LoopSummary, LoopTime, ScopeBuilder, Step, Stream
 from timely.testing import simulate
-
-SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
-sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
 
 
 def test_a_scope_may_be_built_on_after_its_block_until_the_dataflow_is_complete() -> None:
@@ -28,33 +25,6 @@ def test_a_scope_may_be_built_on_after_its_block_until_the_dataflow_is_complete(
         return stream.map(lambda x: x + 1).leave()
 
     assert timely.example(build) == [(0, [2])]
-
-
-@sizes
-def test_sources_and_inputs_inside_a_nested_scope(workers: int, processes: int) -> None:
-    def program(worker: timely.Worker) -> Any:
-        with worker.dataflow(int) as scope:
-            with scope.iterative() as loop:
-                handle, stream = loop.new_input()
-                both = stream.concat(loop.to_stream([worker.index]))
-                times: list[Any] = []
-                left = both.exchange(lambda x: x).inspect_time(lambda t, x: times.append((t, x))).leave()
-            probe, seen = left.probe(), left.capture()
-        handle.advance_to(Product(0, 4))
-        handle.send(worker.index)
-        handle.advance_to(Product(2, 4))
-        worker.step_while(lambda: probe.less_than(2))
-        assert probe.frontier() == Antichain([2])
-        handle.send(worker.index)
-        handle.close()
-        worker.run()
-        return seen.extract(), sorted(times)
-
-    for index, result in enumerate(timely.execute(program, workers=workers, processes=processes)):
-        assert result == (
-            [(0, [index, index]), (2, [index])],
-            [(Product(0, 0), index), (Product(0, 4), index), (Product(2, 4), index)],
-        )
 
 
 class Forth(Step):

@@ -117,26 +117,6 @@ def test_dropping_frees_state_whatever_is_still_held(held: str) -> None:
     del keep
 
 
-def test_a_complete_dataflow_frees_its_state_too() -> None:
-    worker = timely.Worker()
-    state = State()
-    followed = weakref.ref(state)
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-
-        def look(record: int, state: State = state) -> int:
-            return record
-
-        probe = stream.map(look).probe()
-    del state, look
-    handle.send(1)
-    handle.close()
-    worker.run()
-    gc.collect()
-    assert followed() is None
-    assert probe.done()
-
-
 @pytest.mark.parametrize("workers", [2, 3])
 def test_messages_in_flight_to_a_dropped_dataflow_are_freed(workers: int) -> None:
     def program(worker: timely.Worker) -> list[bool]:

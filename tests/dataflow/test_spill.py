@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -299,47 +299,6 @@ def test_in_a_loop(workers: int, files: list[Any]) -> None:
     assert sum(count for messages in results for _, count in messages) == 38  # 1 becomes 0
     assert files
     assert simulate(halves(timely.Spill(pact, threshold=20, reserve=0)), workers=workers, seed=workers).results == results
-
-
-def test_a_scope_of_ones_own_reads_what_was_spilled(files: list[Any]) -> None:
-    class Sum(timely.DataScope[Any]):
-        inputs, outputs, patient = 1, 0, False
-
-        def __init__(self) -> None:
-            self.read: Counter[int] = Counter()
-
-        def get_internal_summary(self) -> Any:
-            return [[]], []
-
-        def set_external_summary(self, summaries: Any, external: Any) -> None:
-            self.done = False
-
-        def push_external_progress(self, external: Any) -> None:
-            self.done = self.done or any(diff < 0 for _, diff in external[0].drain())
-
-        def connect(self, inlets: Any, outlets: Any, activate: Any) -> None:
-            self.inlet = inlets[0]
-
-        def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
-            if len(self.inlet) >= 5:
-                for time, batch in self.inlet:
-                    self.read[time] += sum(batch)
-                    consumed[0].update(time, len(batch))
-            return False
-
-    mine = Sum()
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        scope.add_scope(mine, [(stream, timely.Spill(threshold=0, reserve=0))])
-    for epoch in range(5):
-        handle.advance_to(epoch)
-        handle.send_batch([1, epoch])
-        worker.step()
-    handle.close()
-    worker.run()
-    assert files
-    assert mine.read == {epoch: 1 + epoch for epoch in range(5)}
 
 
 def holding(pact: Any) -> tuple[timely.Worker, Any, Any, Any]:

@@ -70,20 +70,6 @@ class Witness(Vertex[Any]):
 
 
 @given(workers=WORKERS, epochs=EPOCHS, seed=SEEDS)
-def test_nothing_comes_after_its_notification(workers: int, epochs: list[list[int]], seed: int) -> None:
-    witnesses: list[Witness] = []
-
-    def build(scope: Any, stream: Any) -> Any:
-        witness = Witness(lambda time: [time + 2, time + 1])
-        witnesses.append(witness)
-        return stream.vertex(witness, pact=Exchange(lambda x: x), others=[(stream, Exchange(lambda x: x + 1)), stream])
-
-    simulated(build, epochs, workers, seed)
-    for witness in witnesses:
-        assert witness.notified == sorted(witness.asked)
-
-
-@given(workers=WORKERS, epochs=EPOCHS, seed=SEEDS)
 def test_notifications_in_a_loop(workers: int, epochs: list[list[int]], seed: int) -> None:
     witnesses: list[Witness] = []
 
@@ -100,33 +86,6 @@ def test_notifications_in_a_loop(workers: int, epochs: list[list[int]], seed: in
     for witness in witnesses:
         assert set(witness.notified) == witness.asked
         assert len(witness.notified) == len(witness.asked)
-
-
-class Tagger(Vertex[int]):
-    """Two inputs, three outputs: what came where, the records of input 1 a time later, and the end of each time."""
-
-    def on_recv(self, port: int, batch: list[Any], time: int) -> None:
-        self.send_by(0, [(port, x) for x in batch], time)
-        if port == 1:
-            self.send_by(1, batch, time + 3)
-        self.notify_at(time)
-
-    def on_notify(self, time: int) -> None:
-        self.send_by(2, [f"{time} is over"], time)
-        self.send_by(2, ["later"], time + 1)
-
-
-def test_several_inputs_and_outputs() -> None:
-    def program(worker: timely.Worker) -> Any:
-        with worker.dataflow(int) as scope:
-            left, right = scope.to_stream([1, 2]), scope.to_stream([3])
-            streams = timely.operators.vertex(scope, Tagger, inputs=[left, (right, Exchange(lambda x: x))], outputs=3)
-            seen = [stream.capture() for stream in streams]
-        worker.run()
-        return [capture.extract() for capture in seen]
-
-    (result,) = timely.execute(program)
-    assert result == [[(0, [(0, 1), (0, 2), (1, 3)])], [(3, [3])], [(0, ["0 is over"]), (1, ["later"])]]
 
 
 class Smallest(Vertex[Product[int, int]]):
@@ -231,32 +190,6 @@ def test_a_vertex_without_outputs_is_a_sink() -> None:
     assert complete == [(1, [1, 2]), (3, [3])]
 
 
-def test_what_was_asked_for_is_held_back_downstream() -> None:
-    class Late(Vertex[int]):
-        def on_recv(self, port: int, batch: Any, time: int) -> None:
-            self.notify_at(time + 5)
-
-        def on_notify(self, time: int) -> None:
-            self.send_by(0, ["at last"], time)
-
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        late = stream.vertex(Late)
-        probe, seen = late.probe(), late.capture()
-    handle.send("x")
-    for epoch, front in ((3, 3), (5, 5), (6, 6)):
-        handle.advance_to(epoch)
-        for _ in range(5):
-            worker.step()
-        assert probe.frontier() == timely.Antichain([front])
-        assert bool(seen.extract()) == (epoch == 6)
-    handle.advance_to(9)
-    handle.close()
-    worker.run()
-    assert seen.extract() == [(5, ["at last"])]
-
-
 # -- re-entrancy -------------------------------------------------------------------------------------------------------
 
 
@@ -328,21 +261,6 @@ def test_a_way_back_by_two_operators_is_not_followed_at_once() -> None:
 
     timely.example(build)
     assert (diver.deepest, len(diver.received)) == (1, 15)
-
-
-def test_two_vertices_that_feed_each_other_are_entered_no_deeper_than_they_ask() -> None:
-    first, second = Diver(2), Diver(0)
-
-    def build(scope: Any) -> Any:
-        with scope.iterative() as loop:
-            handle, again = loop.feedback()
-            forth = scope.to_stream([4]).enter(loop).vertex(first, others=[again])
-            forth.vertex(second).connect_loop(handle)
-            return forth.leave()
-
-    timely.example(build)
-    assert (first.deepest, second.deepest) == (1, 1)
-    assert len(first.received) == 1 + 4 + 16
 
 
 def test_an_operator_that_is_running_is_not_run_on_the_way_back_of_another() -> None:

@@ -73,25 +73,6 @@ def test_a_dataflow_and_a_loop_have_such_times(kind: Any, times: list[Any]) -> N
 
 
 @pytest.mark.parametrize(("kind", "times"), TIMES)
-def test_two_workers_exchange_at_such_times(kind: Any, times: list[Any]) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(kind) as scope:
-            numbers, stream = scope.new_input()
-            seen = stream.exchange(lambda x: x).capture()
-        for number, time in enumerate(times):
-            numbers.advance_to(time)
-            numbers.send(number)
-        numbers.close()
-        worker.run()
-        return seen.extract()
-
-    assert timely.execute(program, workers=2) == [
-        [(times[0], [0, 0]), (times[2], [2, 2])],
-        [(times[1], [1, 1])],
-    ]
-
-
-@pytest.mark.parametrize(("kind", "times"), TIMES)
 def test_they_have_bounds(kind: Any, times: list[Any]) -> None:
     bounds = lattice(kind)
     assert bounds.lub(times[0], times[2]) == times[2]

@@ -35,17 +35,6 @@ def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int
         assert len(present) <= len(heap) <= len(counts)
 
 
-def test_totally_ordered_times_come_out_in_order() -> None:
-    times = [(n * 7919) % 5003 for n in range(5003)]
-    heap = MinimalHeap(times)
-    counts = dict.fromkeys(times, 1)
-    for time in range(5003):
-        assert heap.minimum(counts) == (time,)
-        del counts[time]
-    assert heap.minimum(counts) == ()
-    assert len(heap) == 0
-
-
 @st.composite
 def waves(draw: st.DrawFn) -> list[list[tuple[Any, int]]]:
     """Rounds of changes at one place, after which few or many times have a count."""
@@ -99,23 +88,6 @@ def test_only_what_changed_of_many_incomparable_times_is_reported() -> None:
     assert moved((75, 105, -1)) == [(-1, (75, 105)), (1, (80, 120)), (1, (90, 110))]
     assert len(moved((0, 0, 1))) == 22
     assert len(tracker.frontier(place)) == 1
-
-
-def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> None:
-    tracker = one_input(Product[int, int])
-    first, second = ([Product(n, 40 - n) for n in range(start, start + 20)] for start in (0, 20))
-    for time in first:
-        tracker.update(Target(0, 0), time, 1)
-    tracker.propagate()
-    for time in first:
-        tracker.update(Target(0, 0), time, -1)
-    alone = Product(0, 0)
-    tracker.update(Target(0, 0), alone, 1)
-    tracker.propagate()
-    for time in second:
-        tracker.update(Target(0, 0), time, 1)
-    assert tracker.propagate() == []
-    assert tracker.frontier(Target(0, 0)).elements == (alone,)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7])

@@ -19,10 +19,7 @@ from tests.progress.times import Clock, Moment, Shift, Tick, TotalMoment, one_in
 from timely.errors import GraphError, ProgressError, TimestampError
 from timely.order import Product
 from timely.progress import (
-    ActivationQueue,
     Antichain,
-    Blocker,
-    ChangeBatch,
     GraphBuilder,
     Location,
     ProductSummary,
@@ -72,21 +69,6 @@ def test_R3_ring_sources(local: bool, observes: list[int] | None) -> None:
     tracker.update(Source(0, 0), 17, +1)
     tracker.propagate()
     assert [tracker.frontier(Source(node, 0)).elements for node in range(3)] == [(17,), (17,), (18,)]
-
-
-@pytest.mark.parametrize("time", [int, Product[int, int]])
-@pytest.mark.parametrize("many", [1, 40])
-def test_a_count_may_cross_zero_at_once(time: Any, many: int) -> None:
-    """Several batches may be counted between two propagations: -1 becomes +2, and back, without being 0."""
-    tracker = one_input(time)
-    times = [n if time is int else Product(n, many - n) for n in range(many)]
-    for before, diff, reported in ((0, -1, 0), (-1, 3, 1), (2, -4, -1), (-2, 5, 1)):
-        for at in times:
-            assert tracker.counts().get((Target(0, 0), at), 0) == before
-            tracker.update(Target(0, 0), at, diff)
-        held = times if time is not int else times[:1]
-        assert sorted(tracker.propagate()) == ([(Target(0, 0), at, reported) for at in held] if reported else [])
-        assert set(tracker.frontier(Target(0, 0))) == (set(held) if reported > 0 else set())
 
 
 def test_counts_that_come_and_go_beyond_a_held_time_leave_nothing_behind() -> None:
@@ -140,21 +122,6 @@ def test_a_thousand_outstanding_times_take_a_heap_and_not_a_search() -> None:
     assert Event.compared < 10_000, "to rebuild the heap each time would take half a million"
 
 
-def test_many_outstanding_times_survive_compaction() -> None:
-    tracker = one_input(int)
-    times = [(n * 7919) % 5003 for n in range(5003)]
-    for time in times:
-        tracker.update(Target(0, 0), time, 1)
-        tracker.update(Target(0, 0), time + 6000, 1)
-        tracker.update(Target(0, 0), time + 6000, -1)
-    for time in range(5003):
-        tracker.propagate()
-        assert tracker.frontier(Target(0, 0)) == Antichain([time])
-        tracker.update(Target(0, 0), time, -1)
-    tracker.propagate()
-    assert tracker.is_empty()
-
-
 def test_what_is_owed_survives_compaction() -> None:
     """Counts below zero are kept among many times that come and go, until they are made up for."""
     tracker = one_input(int)
@@ -169,42 +136,6 @@ def test_what_is_owed_survives_compaction() -> None:
     for time in range(100, 2001, 100):
         tracker.update(Target(0, 0), time, +1)
     assert (tracker.propagate(), tracker.is_empty()) == ([], True)
-
-
-def test_barrier() -> None:
-    """One node in a loop that asks for t+1 when t is complete is notified of every time once, in order."""
-    graph: GraphBuilder[int] = GraphBuilder(int)
-    graph.add_node("feedback", 1, 1, [[Antichain([Step(1)])]], observes=[])
-    graph.add_node("barrier", 1, 1, [[Antichain([Step(0)])]])
-    graph.add_edge(Source("feedback", 0), Target("barrier", 0), local=True)
-    graph.add_edge(Source("barrier", 0), Target("feedback", 0), local=True)
-    tracker = graph.build()
-    held = tracker.index(Source("barrier", 0))
-    tracker.update_at(held, 0, +1)
-    assert tracker.propagate_observed() == [(0, 1, +1)]
-    for time in range(100):
-        assert not tracker.dirty
-        tracker.update_at(held, time + 1, +1)
-        tracker.update_at(held, time, -1)
-        assert tracker.dirty
-        assert tracker.propagate_observed() == [(0, time + 1, -1), (0, time + 2, +1)]
-    tracker.update_at(held, 100, -1)
-    assert tracker.propagate_observed() == [(0, 101, -1)]
-    assert tracker.is_empty()
-
-
-def test_explain_names_what_holds_a_frontier_back() -> None:
-    tracker = ring(observes=[])
-    tracker.update(Source(0, 0), 17, +2)
-    tracker.update(Source(1, 0), 30, +1)
-    identity, advance = Step(0), Step(1)
-    assert tracker.explain(Target(1, 0)) == [
-        Blocker(Source(0, 0), 17, 2, (Source(0, 0), Target(1, 0)), identity, 17),
-    ]
-    path = (Source(0, 0), Target(1, 0), Source(1, 0), Target(2, 0), Source(2, 0))
-    assert tracker.explain(Source(2, 0)) == [Blocker(Source(0, 0), 17, 2, path, advance, 18)]
-    tracker.update(Source(0, 0), 17, -2)
-    assert [blocker.location for blocker in tracker.explain(Source(2, 0))] == [Source(1, 0)]
 
 
 @pytest.mark.parametrize("exchanged", [0, 1])
@@ -247,35 +178,6 @@ def test_a_count_may_be_a_number_of_numpy() -> None:
     tracker.update(Source(0, 0), 1, np.int64(2))
     tracker.update(Source(0, 0), 1, True)
     assert [(count, type(count)) for count in tracker.counts().values()] == [(3, int)]
-
-
-@pytest.mark.parametrize("spec", [int, Product[int, int]])
-def test_a_watched_frontier_equals_the_reported_one(spec: Any) -> None:
-    """Of two observers of the same frontier one watches, and the other adds up what ``propagate`` returns."""
-    zero = time_domain(spec).minimum
-    times = [zero, *([Product(0, 3), Product(2, 0), Product(1, 1), Product(2, 4)] if zero != 0 else [3, 1, 2])]
-    stay = Antichain([time_domain(spec).identity])
-    graph: GraphBuilder[Any] = GraphBuilder(spec)
-    graph.add_node("from", 0, 1, [])
-    for sink in ("watches", "is pushed"):
-        graph.add_node(sink, 1, 1, [[stay]])
-        graph.add_edge(Source("from", 0), Target(sink, 0))
-    tracker = graph.build()
-    elements: list[Any] = []
-    agenda = ActivationQueue()
-    agenda.grow()
-    tracker.watch(tracker.observed.index(Target("watches", 0)), elements, agenda, agenda.grow())
-    seen: ChangeBatch[Any] = ChangeBatch()
-    for changes in ([(time, 1) for time in times], [(time, -1) for time in times[:2]], [(times[-1], 0)], [(times[1], 1)]):
-        for time, diff in changes:
-            tracker.update(Source("from", 0), time, diff)
-        agenda.remove(1)
-        reported = tracker.propagate()
-        assert {target for target, _, _ in reported} <= {Target("is pushed", 0)}
-        seen.extend((time, diff) for _, time, diff in reported)
-        assert agenda.waits == [False, bool(reported)]
-        assert len(elements) == len(seen) and set(elements) == {time for time, _ in seen}
-        assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is pushed", 0))
 
 
 Scenario = tuple[GraphSpec, list[list[Change]]]
