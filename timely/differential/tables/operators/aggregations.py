@@ -34,7 +34,8 @@ class Sums:
     """An aggregate that is computed from ``size`` sums over its entries.
 
     ``columns`` does what ``result`` does for arrays of 64 bits, faster, and may return ``None``. In these, a sum of decimals is a
-    whole number, with as many digits behind the point as ``decimals`` says.
+    whole number, with as many digits behind the point as ``decimals`` says. Of a column of values, what is added up are its
+    ``numbers``, if there are such.
     """
 
     size: int
@@ -42,6 +43,7 @@ class Sums:
     result: Callable[[Sequence[Any]], Any]
     columns: Callable[[Sequence[Any]], Any] | None = None
     decimals: int = 0
+    numbers: Callable[[Any], Any] | None = None
 
     @property
     def scales(self) -> tuple[int, ...]:
@@ -89,6 +91,16 @@ class AggregateCall(Expr):
         """Its form, where that is sums."""
         assert isinstance(self.form, Sums)
         return self.form
+
+    def summands(self, entry: Function) -> Callable[[Any], tuple[Any, ...]]:
+        """Return what a row adds to its sums."""
+        zeros, of = (0,) * self.sums.size, self.sums.summands
+
+        def added(row: Any) -> tuple[Any, ...]:
+            value = entry(row)
+            return zeros if value is None else of(value)
+
+        return added
 
     def of_rows(self, scope: RowScope) -> Function:
         """Return what of a row goes in."""

@@ -30,6 +30,26 @@ class _Argument:
     value: Expressions | None
     condition: Expressions | None
     counts: bool
+    numbers: Callable[[Any], Any] | None = None
+
+
+@attrs.frozen
+class SumPlaces:
+    """Where the sums of a pass over rows stand among all sums of a group, of which each pass adds nothing to the others.
+
+    The first sum of all is a count of rows. ``scales`` are those of all sums.
+    """
+
+    start: int
+    scales: Sequence[int]
+    counts_rows: bool
+
+    def updates(self, keys: Sequence[Any], rows: Any, sums: Sequence[Any]) -> GroupUpdates:
+        """Return what a pass adds to groups, of which it counts ``rows``."""
+        nothing = np.zeros(len(rows), np.int64)
+        others = [nothing] * (self.start - 1), [nothing] * (len(self.scales) - self.start - len(sums))
+        columns = [rows if self.counts_rows else nothing, *others[0], *sums, *others[1]]
+        return GroupUpdates(RowColumns(tuple(map(LazyColumn, keys)), len(rows)), columns, self.scales)
 
 
 def _argument(call: AggregateCall, scope: RowScope) -> _Argument | None:
@@ -38,25 +58,25 @@ def _argument(call: AggregateCall, scope: RowScope) -> _Argument | None:
         condition = column_expressions([call.condition], scope)
         if condition is None:
             return None
-    if call.name not in ("count", "sum", "avg"):
+    if call.name not in ("count", "sum", "avg") and call.sums.numbers is None:
         return None
     if not call.inputs:
         return _Argument(None, condition, True)
     counts = call.name == "count"
-    if not counts and call.inputs[0].kind.base not in NUMBERS:
+    if not counts and call.inputs[0].kind.base not in NUMBERS and call.sums.numbers is None:
         return None
     value = column_expressions(call.inputs, scope)
-    return None if value is None else _Argument(value, condition, counts)
+    return None if value is None else _Argument(value, condition, counts, call.sums.numbers)
 
 
 def measures_of(
-    keys: Sequence[NamedExpr], measures: Sequence[AggregateCall], scope: RowScope
+    keys: Sequence[NamedExpr], measures: Sequence[AggregateCall], scope: RowScope, place: SumPlaces
 ) -> Callable[[RowColumns], GroupUpdates | list[Any] | None] | None:
-    """Return what adds columns up to pairs ``(key, Vector)``; the first coordinate counts rows, unless there are no keys.
+    """Return what adds columns up to pairs ``(key, Vector)``.
 
     A count has one coordinate, a sum the count and the sum. ``None`` where rows have to be gone through.
     """
-    scales = [0, *(scale for measure in measures for scale in measure.sums.scales)]
+    scales = place.scales[place.start :]
     expressions = column_expressions([key.value for key in keys], scope)
     arguments = [argument for measure in measures if (argument := _argument(measure, scope)) is not None]
     if expressions is None or len(arguments) < len(measures):
@@ -69,8 +89,7 @@ def measures_of(
             return None
         if not keys and not arguments:
             return []
-        rows = groups.counts(None)
-        sums = [times(rows, table.diff) if keys else np.zeros(1, np.int64)]
+        sums: list[Any] = []
         for argument in arguments:
             values = _values(argument, table)
             if values is None:
@@ -78,7 +97,12 @@ def measures_of(
             numbers = _plain(values)
             missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
             sums.append(times(groups.counts(missing), table.diff))
-            if not argument.counts:
+            if argument.numbers is not None:
+                carried = None if missing is not None else argument.numbers(values)
+                if carried is None:
+                    return None
+                sums.append(times(added_up(carried, groups.codes, groups.count), table.diff))
+            elif not argument.counts:
                 plain = numbers.fill_null(0).to_numpy()
                 if plain.dtype == np.float64:
                     if not np.isfinite(plain).all():
@@ -90,7 +114,7 @@ def measures_of(
                 if more < 0:
                     return None
                 sums.append(times(added_up(plain, groups.codes, groups.count), table.diff * 10**more))
-        return GroupUpdates(RowColumns(tuple(map(LazyColumn, groups.keys)), groups.count), sums, scales)
+        return place.updates(groups.keys, times(groups.counts(None), table.diff), sums)
 
     return measured
 

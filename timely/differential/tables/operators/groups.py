@@ -2,68 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 
 from timely.differential.collections import Collection
 from timely.differential.operators.aggregates import Top
 from timely.differential.operators.reductions import Function as Reduction
-from timely.differential.tables.expressions.bound import Literal, NamedExpr
+from timely.differential.tables.expressions.bound import Literal, NamedExpr, SortKey
 from timely.differential.tables.expressions.calls import call as called
-from timely.differential.tables.expressions.column_stages import ByColumns, staged
+from timely.differential.tables.expressions.column_stages import projected, pruned, staged
 from timely.differential.tables.expressions.relation import Relation, constant
-from timely.differential.tables.expressions.scalar_compiler import Function, Row, compile_scalar
+from timely.differential.tables.expressions.scalar_compiler import Row, RowScope, compile_scalar
 from timely.differential.tables.operators.added_rows import first_of_groups
 from timely.differential.tables.operators.aggregations import AggregateCall, First, Sums, Whole
-from timely.differential.tables.operators.column_groups import measures_of
+from timely.differential.tables.operators.column_groups import SumPlaces, measures_of
 from timely.differential.tables.operators.group_arrays import group_results
-from timely.differential.tables.operators.group_extremes import extremes
+from timely.differential.tables.operators.group_extremes import carried, extremes
+from timely.differential.tables.operators.partitions import held_together
+from timely.differential.tables.operators.window_functions import row_number
+from timely.differential.tables.operators.window_partitions import with_windows
 from timely.differential.tables.values.kinds import Column, Kind
 from timely.differential.updates.linear import linear
 from timely.differential.updates.rings import VECTORS, Vector
 from timely.differential.updates.row_columns import RowColumns
-from timely.memory import MemoryBudget
-
-Key = Callable[[Any], Any]
-
+from timely.differential.updates.updates import Update
 
 # -- sums ----------------------------------------------------------------------------------------------------------
 
 
-def summands(aggregate: AggregateCall, entry: Function) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what a row adds to the sums of an aggregate."""
-    zeros, of = (0,) * aggregate.sums.size, aggregate.sums.summands
-
-    def added(row: Any) -> tuple[Any, ...]:
-        value = entry(row)
-        return zeros if value is None else of(value)
-
-    return added
-
-
-def _sums(
-    rows: Collection[Any, Any],
-    key: Key,
-    aggregations: Sequence[AggregateCall],
-    entries: Sequence[Function],
-    group_all: bool,
-    by_columns: ByColumns | None = None,
-    *,
-    arrays: bool = False,
-    single: bool = False,
+def _measures(
+    relation: Relation, keys: Sequence[NamedExpr], calls: Sequence[AggregateCall], place: SumPlaces
 ) -> Collection[Any, Any]:
-    """Return ``(key, values)`` for aggregates that are sums; with ``group_all`` also where there are no rows.
+    """Return ``(key, Vector)`` for the groups of rows: what these add to sums, at their place among all sums of a group."""
+    scope = relation.scope
+    key, by_columns = _key_of(keys, scope), measures_of(keys, calls, scope, place)
+    parts = [call.summands(call.of_rows(scope)) for call in calls]
+    width, present, start = len(place.scales), int(place.counts_rows), place.start
 
-    With ``arrays`` containers of columns may have rows of key and values instead; ``single`` says that keys have one value.
-    """
-    parts = [summands(aggregate, entry) for aggregate, entry in zip(aggregations, entries)]
-    forms = [aggregate.sums for aggregate in aggregations]
-    width = 1 + sum(form.size for form in forms)
-    present = 0 if group_all else 1
-
-    def measured(updates: Any) -> list[Any]:
+    def by_rows(updates: Iterable[Update]) -> list[Update]:
         by_group: dict[Any, list[Any]] = {}
         for row, diff in updates:
             group = key(row)
@@ -71,22 +49,33 @@ def _sums(
             if sums is None:
                 sums = by_group[group] = [0] * width
             sums[0] += present * diff
-            place = 1
+            at = start
             for part in parts:
                 for number in part(row):
                     if number:
-                        sums[place] += number * diff
-                    place += 1
+                        sums[at] += number * diff
+                    at += 1
         return [(group, Vector(sums)) for group, sums in by_group.items()]
 
-    measures = staged(rows, "measures", measured, by_columns, VECTORS)
+    return staged(relation.collection, "measures", by_rows, by_columns, VECTORS)
+
+
+def _sums(
+    measures: Collection[Any, Any], calls: Sequence[AggregateCall], group_all: bool, *, arrays: bool, single: bool
+) -> Collection[Any, Any]:
+    """Return ``(key, values)`` of sums; with ``group_all`` also where there are no rows.
+
+    With ``arrays`` containers of columns may have rows of key and values instead; ``single`` says that keys have one value.
+    """
     if group_all:
-        one = constant(rows.scope, [()])
+        one = constant(measures.scope, [()])
         measures = measures.concat(
             Collection(
                 linear(one.stream, "one group", lambda updates: [(key, Vector((diff,))) for key, diff in updates]), VECTORS
             )
         )
+    forms = [call.sums for call in calls]
+    width = 1 + sum(form.size for form in forms)
 
     def finished(group: Any, counts: dict[Any, Any]) -> list[tuple[Any, int]]:
         vector = counts[None]
@@ -97,39 +86,44 @@ def _sums(
             start += form.size
         return [(tuple(results), 1)]
 
-    if arrays and rows.scope.subgraph.domain.total and MemoryBudget.current().limit is None:
-        return Collection(group_results(measures.stream, aggregations, "aggregate", single=single))
+    if arrays and held_together(measures):
+        return Collection(group_results(measures.stream, calls, "aggregate", single=single))
     return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
 
 # -- other aggregates ----------------------------------------------------------------------------------------------
 
 
-def _entries(
-    rows: Collection[Any, Any], key: Key, aggregate: AggregateCall, entry: Function, group_all: bool
-) -> Collection[Any, Any]:
+def _key_of(keys: Sequence[NamedExpr], scope: RowScope) -> Callable[[Row], Row]:
+    functions = [compile_scalar(part.value, scope).function for part in keys]
+    return lambda row: tuple([function(row) for function in functions])
+
+
+def _entries(relation: Relation, keys: Sequence[NamedExpr], call: AggregateCall) -> Collection[Any, Any]:
     """Return ``(key, entry)``; ``None`` is an entry too, so that each group has one."""
-    pairs = rows.map(lambda row: (key(row), entry(row)))
-    if group_all:
-        pairs = pairs.concat(constant(rows.scope, [((), None)]))
-    return pairs.distinct() if aggregate.distinct else pairs
+    scope = relation.scope
+    key, entry = _key_of(keys, scope), call.of_rows(scope)
+    pairs = relation.collection.map(lambda row: (key(row), entry(row)))
+    if not keys:
+        pairs = pairs.concat(constant(relation.collection.scope, [((), None)]))
+    return pairs.distinct() if call.distinct else pairs
 
 
-def _first(pairs: Collection[Any, Any], aggregate: AggregateCall, *, grows: bool) -> Collection[Any, Any]:
-    form = aggregate.form
+def _first(pairs: Collection[Any, Any], call: AggregateCall, *, grows: bool) -> Collection[Any, Any]:
+    form = call.form
     assert isinstance(form, First)
 
     def order(entry: Any) -> Any:
         return (True,) if entry is None else (False, form.order(entry))
 
-    chosen = first_of_groups(pairs, Top(1, order), aggregate.name, grows=grows)
+    chosen = first_of_groups(pairs, Top(1, order), call.name, grows=grows)
     return chosen.map(lambda pair: (pair[0], (None if pair[1] is None else form.result(pair[1]),)))
 
 
-def _whole(pairs: Collection[Any, Any], aggregate: AggregateCall) -> Collection[Any, Any]:
-    form = aggregate.form
+def _whole(pairs: Collection[Any, Any], call: AggregateCall) -> Collection[Any, Any]:
+    form = call.form
     assert isinstance(form, Whole)
-    order, empty = form.order, aggregate.empty
+    order, empty = form.order, call.empty
     assert order is not None
 
     def computed(group: Any, counted: list[Any]) -> list[Any]:
@@ -137,7 +131,7 @@ def _whole(pairs: Collection[Any, Any], aggregate: AggregateCall) -> Collection[
         values = [entry for entry, count in entries for _ in range(count)]
         return [((form.result(values) if values else empty,), 1)]
 
-    return pairs.reduce(computed, name=aggregate.name)
+    return pairs.reduce(computed, name=call.name)
 
 
 # -- groups --------------------------------------------------------------------------------------------------------
@@ -145,31 +139,29 @@ def _whole(pairs: Collection[Any, Any], aggregate: AggregateCall) -> Collection[
 
 def grouped(relation: Relation, keys: Sequence[NamedExpr], aggregates: Sequence[NamedExpr]) -> Relation:
     """Return one row for each group: the keys, then the aggregates. Without keys there is always one group."""
-    scope = relation.scope
+    scope, group_all = relation.scope, not keys
+    adding, single, others = _split(aggregates)
+    passes = [_rows_of(relation, keys, call) for _, call in single]
+    if single and keys and len(aggregates) == 1 and isinstance(single[0][1].form, First):
+        result = passes[0].relation.collection
+    else:
+        if adding or not passes:
+            passes.insert(0, _Pass(relation, keys, [call for _, call in adding]))
+        calls, start, measures = [call for each in passes for call in each.calls], 1, []
+        scales = [0, *(scale for call in calls for scale in call.sums.scales)]
+        for number, each in enumerate(passes):
+            measures.append(_measures(*each, SumPlaces(start, scales, bool(keys) and not number)))
+            start += sum(call.sums.size for call in each.calls)
+        together = measures[0].concat(*measures[1:])
+        result = _sums(together, calls, group_all, arrays=not others, single=len(keys) == 1)
+        for _, call in others:
+            result = result.join_map(_other(relation, keys, call), lambda group, one, other: (group, one + other))
+        result = Collection(linear(result.stream, "map", _joined))
     scalars = [compile_scalar(part.value, scope) for part in keys]
-    functions = [scalar.function for scalar in scalars]
-
-    def key(row: Row) -> Row:
-        return tuple(function(row) for function in functions)
-
-    rows, group_all = relation.collection, not keys
-    adding, others = _split(aggregates)
-    result = None
-    if not adding and len(others) == 1:
-        ((part, call),) = others
-        if isinstance(call.form, Sums):
-            return _of_different(relation, keys, part.id, call)
-        result = extremes(relation, keys, call, alone=True)
-    if result is None:
-        calls = [call for _, call in adding]
-        entries, by_columns = [call.of_rows(scope) for call in calls], measures_of(keys, calls, scope)
-        result = _sums(rows, key, calls, entries, group_all, by_columns, arrays=not others, single=len(keys) == 1)
-        for part, call in others:
-            result = result.join_map(_other(relation, keys, key, part.id, call), lambda group, one, other: (group, one + other))
     columns = [Column(f"key{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(scalars)]
-    columns += [Column(call.name, call.kind, call.empty is None) for _, call in (*adding, *others)]
-    ids = (*(part.id for part in keys), *(part.id for part, _ in (*adding, *others)))
-    return Relation(Collection(linear(result.stream, "map", _joined)), tuple(columns), ids)
+    columns += [Column(call.name, call.kind, call.empty is None) for _, call in (*adding, *single, *others)]
+    ids = (*(part.id for part in keys), *(part.id for part, _ in (*adding, *single, *others)))
+    return Relation(result, tuple(columns), ids)
 
 
 def _joined(updates: Any) -> Any:
@@ -177,26 +169,53 @@ def _joined(updates: Any) -> Any:
     return updates if isinstance(updates, RowColumns) else [(key + values, diff) for (key, values), diff in updates]
 
 
-def _of_different(relation: Relation, keys: Sequence[NamedExpr], number: int, call: AggregateCall) -> Relation:
-    """Return the groups with a sum of their different values: first the groups of these, then theirs."""
+class _Pass(NamedTuple):
+    """Rows whose groups by keys have these sums."""
+
+    relation: Relation
+    keys: Sequence[NamedExpr]
+    calls: Sequence[AggregateCall]
+
+
+def _rows_of(relation: Relation, keys: Sequence[NamedExpr], call: AggregateCall) -> _Pass:
+    """Return rows whose sums are those of different values, or the first value of each group, which is the sum of its one row."""
     values = call.inputs
     if call.condition is not None:
         values = tuple([called("case", [call.condition, value, Literal(Kind.NULL, None)]) for value in values])
     parts = [NamedExpr(-1 - place, value) for place, value in enumerate(values)]
     each = attrs.evolve(call, distinct=False, condition=None, inputs=tuple([part.ref for part in parts]))
-    different = grouped(relation, [*keys, *parts], ())
-    return grouped(different, [NamedExpr(key.id, key.ref) for key in keys], [NamedExpr(number, each)])
-
-
-def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, number: int, call: AggregateCall) -> Collection[Any, Any]:
-    """Return ``(key, (value,))`` of an aggregate that is no sum of one pass over the rows."""
     if isinstance(call.form, Sums):
-        width = len(keys)
-        return _of_different(relation, keys, number, call).collection.map(lambda row: (row[:width], row[width:]))
-    by_numbers = extremes(relation, keys, call, alone=False)
-    if by_numbers is not None:
-        return by_numbers
-    pairs = _entries(relation.collection, key, call, call.of_rows(relation.scope), not keys)
+        rows = grouped(relation, [*keys, *parts], ())
+    else:
+        rows = _first_values(relation, keys, parts[0], call)
+        form = carried(call.kind)
+        assert form is not None
+        each = attrs.evolve(each, form=form)
+    return _Pass(rows, [NamedExpr(key.id, key.ref) for key in keys], [each])
+
+
+def _first_values(relation: Relation, keys: Sequence[NamedExpr], value: NamedExpr, call: AggregateCall) -> Relation:
+    """Return the keys of each group and its first value: by numbers, by the order of columns, or by rows."""
+    assert isinstance(call.form, First)
+    scope, outputs = relation.scope, [*keys, value]
+    scalars = [compile_scalar(part.value, scope) for part in outputs]
+    columns = tuple(Column("", scalar.kind, scalar.nullable) for scalar in scalars)
+    rows = extremes(relation, keys, call)
+    if rows is None and keys and held_together(relation.collection):
+        read = projected(relation.collection, [scalar.function for scalar in scalars], [part.value for part in outputs], scope)
+        ids = tuple(part.id for part in outputs)
+        descending = call.form.kernel == "greatest"
+        number = row_number([key.ref for key in keys], [SortKey(value.ref, descending)])
+        of_each = Relation(read, columns, ids, grows=relation.grows)
+        rows = pruned(with_windows(of_each, [NamedExpr(value.id - 1, number)], 1).collection, range(len(outputs)))
+    elif rows is None:
+        rows = _first(_entries(relation, keys, call), call, grows=relation.grows).map(lambda pair: pair[0] + pair[1])
+    return Relation(rows, columns, tuple(part.id for part in outputs))
+
+
+def _other(relation: Relation, keys: Sequence[NamedExpr], call: AggregateCall) -> Collection[Any, Any]:
+    """Return ``(key, (value,))`` of an aggregate that is no number of one pass over the rows."""
+    pairs = _entries(relation, keys, call)
     if isinstance(call.form, First):
         return _first(pairs, call, grows=relation.grows)
     return _whole(pairs, call)
@@ -205,18 +224,19 @@ def _other(relation: Relation, keys: Sequence[NamedExpr], key: Key, number: int,
 _Calls = list[tuple[NamedExpr, AggregateCall]]
 
 
-def _split(aggregates: Sequence[NamedExpr]) -> tuple[_Calls, _Calls]:
-    """Return the aggregates that are sums of one pass over the rows, and the others."""
-    adding: _Calls = []
-    others: _Calls = []
+def _split(aggregates: Sequence[NamedExpr]) -> tuple[_Calls, _Calls, _Calls]:
+    """Return the aggregates that are sums of one pass over the rows, those that are sums of others, and the rest."""
+    parts: tuple[_Calls, _Calls, _Calls] = ([], [], [])
     for part in aggregates:
         call = part.value
         assert isinstance(call, AggregateCall)
-        (adding if isinstance(call.form, Sums) and not call.distinct else others).append((part, call))
-    return adding, others
+        if isinstance(call.form, Sums):
+            parts[int(call.distinct)].append((part, call))
+        else:
+            parts[1 if isinstance(call.form, First) and call.form.kernel and carried(call.kind) else 2].append((part, call))
+    return parts
 
 
 def empty_group(aggregates: Sequence[NamedExpr]) -> tuple[Any, ...]:
     """Return the aggregates of ``grouped`` for a group without rows."""
-    adding, others = _split(aggregates)
-    return tuple(call.empty for _, call in (*adding, *others))
+    return tuple(call.empty for calls in _split(aggregates) for _, call in calls)

@@ -13,7 +13,6 @@ from timely.differential.tables.expressions.bound import Call, Expr, Literal, So
 from timely.differential.tables.expressions.calls import as_kind, whole_number
 from timely.differential.tables.expressions.scalar_compiler import Function
 from timely.differential.tables.operators.aggregations import COUNTS, AggregateCall, First, Sums
-from timely.differential.tables.operators.groups import summands
 from timely.differential.tables.operators.sorting import Ordering
 from timely.differential.tables.operators.window_columns import RANKS, WindowColumns, of_frames, shifted
 from timely.differential.tables.operators.window_frames import Frames, Partition, WindowFrame, frames_of, values_in
@@ -103,6 +102,12 @@ class WrittenWindow:
         over = self.over
         made = (kind, self.name, tuple(inputs), everything, over.partition, over.order, nullable, compute, columns)
         return WindowCall(*made, at=self.at)
+
+
+def row_number(partition: Sequence[Expr], order: Sequence[SortKey]) -> WindowCall:
+    """Return the number of each row of a partition."""
+    over = Over(tuple(partition), tuple(order), None)
+    return window(WrittenWindow("row_number", "row_number", (), over, None, None), None)
 
 
 def window(call: WrittenWindow, aggregate: AggregateCall | None) -> WindowCall:
@@ -284,7 +289,7 @@ def _aggregate(aggregate: AggregateCall, call: WrittenWindow) -> WindowCall:
 
 
 def _running_sums(aggregate: AggregateCall, entry: Function, form: Sums, call: WrittenWindow) -> Compute:
-    added = summands(aggregate, entry)
+    added = aggregate.summands(entry)
 
     def compute(partition: Partition) -> Sequence[Any]:
         totals = [list(accumulate(parts, initial=0)) for parts in zip(*(added(row) for row in partition.rows))]
