@@ -189,6 +189,27 @@ def test_a_first_row_that_goes_before_it_comes_is_not_there(columns: int) -> Non
         assert [first.at(time) for time in range(6)] == [{}, {}, {(7,): 1}, {(7,): 1}, {(6,): 1}, {(7,): 1}]
 
 
+@pytest.mark.parametrize("columns", [150, 10**6])
+def test_first_rows_of_a_partition_that_its_first_rows_leave(columns: int) -> None:
+    source, expected, there = random.Random(columns), [], Counter[int]()
+    query = "select n from clicks qualify row_number() over (partition by d order by n) <= 2"
+    with small_columns(columns), timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            clicks = dd.table(scope, CLICKS)
+            first = dd.sql(scope, query, clicks=clicks).output()
+        for time in range(250):
+            least = sorted(there.elements())
+            gone = [least[0], *source.sample(least[1:], 1)] if time and source.random() < 0.9 else []
+            come = [source.randrange(500) for _ in range(source.randrange(3) if time else 300)]
+            clicks.session.advance_to(time)
+            for n, diff in [*((n, 1) for n in come), *((n, -1) for n in gone)]:
+                clicks.session.update((None, None, None, None, n), diff)
+                there[n] += diff
+            expected.append(Counter((n,) for n in sorted(there.elements())[:2]))
+        clicks.session.close()
+        assert [Counter(first.at(time)) for time in range(250)] == expected
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [

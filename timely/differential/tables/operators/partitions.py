@@ -3,18 +3,20 @@
 Rows are held by a number of their key, which other keys may have too: the rows of a number are always told apart by their keys.
 A change costs a pass over the rows of its number, of which columns are read alone that the result depends on. Where the first
 rows of each partition are enough, a few more of these are held besides, and the others are read only when too many of them left.
+Of a partition that this befalls, so many that come next are held in their order, each time twice as many as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import attrs
 import numpy as np
 import pyarrow as pa
+from sortedcontainers import SortedDict
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route, route_column
 from timely.dataflow.containers.keys import combined
@@ -44,6 +46,9 @@ Counts = Mapping[Row, int]
 _READ: Final = 16
 """Rows of columns that are read in the time in which one goes by rows."""
 
+_RESERVES: Final = 1_000
+"""Partitions of which the next rows are held too."""
+
 
 class Partitioning(Protocol):
     """What is made of the rows of partitions, by rows and by columns."""
@@ -72,7 +77,19 @@ class Partitioning(Protocol):
 
 
 class FirstRows(Protocol):
-    """Which first rows of partitions are held."""
+    """Which first rows of partitions are held: at least so many where there are as many, and at ``most`` so many."""
+
+    @property
+    def least(self) -> int: ...
+
+    @property
+    def most(self) -> int: ...
+
+    def place(self, row: Row) -> Any:
+        """Return what the rows of a partition are sorted by."""
+
+    def front(self, entries: Entries, most: int) -> Counts | None:
+        """Return the first ``most`` rows of each partition, as they are after a change, ``None`` where they go by rows."""
 
     def rows(self, before: Counts, after: Counts) -> Counts | None:
         """Return the rows that are held after a change of those that were; ``None`` where too few are left."""
@@ -183,6 +200,30 @@ def _stream(stream: Stream[Any, Any], of: Partitioning, first: FirstRows | None,
     return unary_frontier(stream, pact_for(True, None), of.name, constructor)
 
 
+@attrs.define(eq=False)
+class _Reserve:
+    """The rows of a partition that come next to those held, up to the place ``end``, or all: with their counts, by place."""
+
+    key: Row
+    size: int
+    end: Any
+    counts: SortedDict = attrs.Factory(SortedDict)
+
+    def add(self, row: Row, place: Any, diff: int) -> bool:
+        """Add a change of a row; return whether its count is not negative."""
+        if self.end is not None and place > self.end:
+            return True
+        count = self.counts.pop(place, (row, 0))[1] + diff
+        if count:
+            self.counts[place] = row, count
+        return bool(count >= 0)
+
+    def take(self, first: FirstRows, after: Counts, held: Counts) -> bool:
+        """Add the rows that are not held after a change, and leave those that are; return whether no count is negative."""
+        moved = {row: after.get(row, 0) - held.get(row, 0) for row in {**after, **held}}
+        return all(self.add(row, first.place(row), count) for row, count in moved.items() if count)
+
+
 class _Changes:
     """What changes of rows change; the rows are in a trace, by the number of their key, and the first ones in another."""
 
@@ -191,6 +232,7 @@ class _Changes:
         self._first = first
         self._trace = trace
         self._firsts = firsts
+        self._reserves: dict[int, _Reserve] = {}
 
     def of(self, time: Any, batches: Sequence[Any]) -> Iterator[Any]:
         """Append batches at a time that no later batch comes before, and yield how results change."""
@@ -203,31 +245,25 @@ class _Changes:
         appended: Sequence[Any] = tables or ()
         if changes is None:
             appended = [consolidate(chain.from_iterable(batches))]
-            yield from self._by_rows(time, appended[0], trace.entries_per_key() >= many)
+            yield self._by_rows(time, appended[0])
         else:
             yield from changes
         if self._first is None or trace is not self._firsts:
             _append(trace, time, appended)
 
-    def _by_rows(self, time: Any, updates: Iterable[Update], columns: bool) -> Iterator[Any]:
-        """Yield how results change; where too few first rows are left, ``columns`` may find others."""
+    def _by_rows(self, time: Any, updates: Iterable[Update]) -> list[Update]:
+        """Return how results change."""
         by_number: dict[int, list[Update]] = {}
         for (number, row), diff in updates:
             by_number.setdefault(number, []).append((row, diff))
         changes: list[Update] = []
         moved: list[Update] = []
-        short: list[Update] = []
         for number, diffs in by_number.items():
             before = accumulate(self._firsts.history(number), time)
-            after = _changed(before, diffs)
-            if self._first is not None:
-                held = self._first.rows(before, after)
-                if held is None and columns:
-                    short += [((number, row), diff) for row, diff in diffs]
-                    continue
-                if held is None:
-                    held = self._first.rows({}, _changed(accumulate(self._trace.history(number), time), diffs))
-                assert held is not None
+            if self._first is None:
+                after = _changed(before, diffs)
+            else:
+                held = self._first_rows(self._first, time, number, before, diffs)
                 counts = {row: held.get(row, 0) - before.get(row, 0) for row in {**before, **held}}
                 moved += [((number, row), count) for row, count in counts.items() if count]
                 after = held
@@ -235,11 +271,49 @@ class _Changes:
                 changes += self._of.changes(before, after)
         if moved:
             _append(self._firsts, time, [moved])
-        yield changes
-        if short:
-            tables = self._as_tables([short])
-            containers = None if tables is None else self._by_columns(time, tables)
-            yield from self._by_rows(time, short, False) if containers is None else containers
+        return changes
+
+    def _first_rows(self, first: FirstRows, time: Any, number: int, before: Counts, diffs: Sequence[Update]) -> Counts:
+        """Return the rows of a number that are held after changes of those held before, and of others."""
+        place, reserve = first.place, self._reserves.pop(number, None)
+        if (
+            reserve is not None
+            and sum(before.values()) >= first.least
+            and all(self._of.key(row) == reserve.key for row, _ in diffs)
+        ):
+            last = max(place(row) for row, count in before.items() if count > 0)
+            after = _changed(before, [update for update in diffs if place(update[0]) <= last])
+            known = all(reserve.add(row, place(row), diff) for row, diff in diffs if place(row) > last)
+            held = first.rows(before, after)
+            if held is None and known and (reserve.end is None or len(reserve.counts) >= first.most):
+                held = first.rows({}, _changed(after, islice(reserve.counts.values(), first.most)))
+            if held is not None and known and reserve.take(first, after, held):
+                self._reserves[number] = reserve
+        else:
+            after = _changed(before, diffs)
+            held = first.rows(before, after)
+        if held is None:
+            size = 4 * first.most if reserve is None else 2 * reserve.size
+            front = self._front(first, time, number, diffs, size)
+            held = first.rows({}, front)
+            assert held is not None
+            keys = {self._of.key(row) for row in front}
+            if len(keys) == 1 and len(self._reserves) < _RESERVES:
+                reserve = _Reserve(keys.pop(), size, max(map(place, front)) if sum(front.values()) >= size else None)
+                if reserve.take(first, front, held):
+                    self._reserves[number] = reserve
+        return held
+
+    def _front(self, first: FirstRows, time: Any, number: int, diffs: Sequence[Update], size: int) -> Counts:
+        """Return the first rows of each partition of a number after changes: ``size``, or all."""
+        counts = None
+        if self._trace.entries_per_key() >= self._trace.limits.columns:
+            new = self._as_tables([[((number, row), diff) for row, diff in diffs]])
+            short = np.array([number])
+            rest = None if new is None else self._held(self._trace, short)
+            entries = None if rest is None or new is None else _entries((), list(map(_part_of, new)), rest, short)
+            counts = None if entries is None else first.front(entries, size)
+        return _changed(accumulate(self._trace.history(number), time), diffs) if counts is None else counts
 
     # -- columns ---------------------------------------------------------------------------------------------------
 
@@ -285,6 +359,9 @@ class _Changes:
     def _by_columns(self, time: Any, tables: Sequence[KeyedRows]) -> Sequence[RowColumns] | None:
         """Return how results change; ``None`` where rows have to be gone through."""
         each = each_once(np.concatenate([table.keys for table in tables]))
+        if self._reserves:
+            for number in each.tolist():
+                self._reserves.pop(number, None)
         held, new, first = self._held(self._firsts, each), list(map(_part_of, tables)), self._first
         entries = None if held is None else _entries(held, new)
         if held is None or entries is None or first is None:

@@ -241,11 +241,31 @@ class _First:
     windows: WindowPartitions
     least: int
 
+    @property
+    def most(self) -> int:
+        """How many rows of a partition are held at most."""
+        return self.least + _MORE
+
+    def place(self, row: Row) -> Any:
+        """Return what the rows of a partition are sorted by."""
+        return self.windows.place(row)
+
+    def front(self, entries: Entries, most: int) -> Counts | None:
+        """Return the first ``most`` rows of each partition after a change; ``None`` where rows have to be gone through."""
+        made = self.windows.sorted(entries)
+        if made is None:
+            return None
+        counts = entries.after[made.order]
+        passed, sizes = counts.clip(0).cumsum() - counts.clip(0), np.diff(np.append(made.partitions, len(counts)))
+        chosen = np.flatnonzero((counts != 0) & (passed - passed[made.partitions].repeat(sizes) < most))
+        rows = np.sort(made.order[chosen])
+        return dict(zip(entries.rows(rows).reader()[:], entries.after[rows].tolist(), strict=True))  # type: ignore[arg-type]
+
     def rows(self, before: Counts, after: Counts) -> Counts | None:
         """Return the rows that are held after a change of those that were; ``None`` where too few are left."""
         held: dict[Row, int] = {}
         for rows in self.windows.partitions({**before, **after}).values():
-            there, left = [row for row in rows if before.get(row, 0) > 0], self.least + _MORE
+            there, left = [row for row in rows if before.get(row, 0) > 0], self.most
             if sum([before[row] for row in there]) >= self.least:
                 rows = rows[: rows.index(there[-1]) + 1]
                 if sum([max(after.get(row, 0), 0) for row in rows]) < self.least:
@@ -275,5 +295,5 @@ class _First:
         if short.any():
             return np.unique(entries.numbers[order[starts[short]]])
         passed = after.cumsum() - after
-        entries.after[order] = np.minimum((self.least + _MORE - (passed - passed[starts][of_partition])).clip(0), counts)
+        entries.after[order] = np.minimum((self.most - (passed - passed[starts][of_partition])).clip(0), counts)
         return order[:0]
