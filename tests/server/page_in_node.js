@@ -55,7 +55,7 @@ globalThis.addEventListener = (kind, act) => { listeners[kind] = act; };
 globalThis.localStorage = {};
 globalThis.EventSource = Source;
 globalThis.getComputedStyle = () => ({});
-globalThis.uPlot = class { constructor(options, data) { charted = this; this.setData(data); } setData(data) { this.rows = data[0].length; } setScale() {} };
+globalThis.uPlot = class { constructor(options, data) { charted = this; this.names = String(options.series.map(each => each.label)); this.setData(data); } setData(data) { this.rows = data[0].length; } setScale() {} };
 uPlot.paths = { bars() {} };
 globalThis.fetch = async (path, options) => {
   if (down && path.includes("limit")) { down = false; throw new Error("the server is down"); }
@@ -124,14 +124,19 @@ async function run(sql) { $("sql").value = sql; $("run").click(); }
   await until("a chart", () => charted?.rows === 1);
   $("filter").input({ target: { value: "" } });
   await until("a chart of all rows", () => charted.rows === 2);
-  if ($("earlier").childNodes.length !== 5) throw new Error(`${$("earlier").childNodes.length} queries`);
+  if ($("earlier").childNodes.length !== 4) throw new Error(`${$("earlier").childNodes.length} queries`);
   for (const [type, greatest] of [["double", "nan"], ["float", "inf"]]) {
     await run(`select x from (values ('10.5', '7'), ('9', '1'), ('1e3', '-inf'), (null, 'inf'), ('10.5', '${greatest}'), ('10.5', '-inf'), ('10.5', null)) v(d, x) order by cast(d as decimal(9, 2)) desc nulls first, cast(x as ${type})`);
     await until(`${type}s`, () => JSON.stringify(lines().map(each => each[1])) === `["inf","-inf","-inf","7","${greatest}","null","1"]`);
   }
+  await run("select timestamp '2025-01-01' as day, customer, sum(0.1e0 + 0.2e0) as x from orders group by 2");
+  await until("a line of each text", () => charted.names === "day,ada,bob" && charted.rows === 1 && String(lines()[0]) === ",2025-01-01,ada,0.6");
+  Source.refused = 1;  // as where too many clients follow
   location.hash = "#v=orders";
   await until("the table", () => text("title") === "orders" && lines().length === 4);
-  await until("the query has ended", () => text("summary").includes("0 queries"));
+  await until("a place", () => text("summary").includes("0 queries, 1 subscriber"));
+  await network(url + "tables/orders", { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"insert": [{"id": 8, "customer": "bob", "price": 1}]}' });
+  await until("a row that came", () => lines().some(each => each[0] === "came"));
   location.hash = "#";
   await run("create view v as select nope from orders");
   await until("a refusal", () => text("error").includes("nope at line 1, column 25"));

@@ -1,39 +1,46 @@
 "use strict";
-// A chart of rows, by uPlot: lines over the first column of times or numbers, or bars for each text.
-const DOUBLES = ["DOUBLE", "FLOAT"], NUMBERS = ["BIGINT", "DECIMAL", ...DOUBLES], TIMES = ["DATE", "TIMESTAMP"], BARS = 60, COLOURS = ["#2b8cbe", "#e6842a", "#3d9a50", "#b0479c", "#8a6d3b"];
-const isTime = column => TIMES.some(each => column.type.startsWith(each));
+// A chart of rows, by uPlot: lines over a column of times or numbers, one for each text, or bars for each text.
+const DOUBLES = ["DOUBLE", "FLOAT"], NUMBERS = ["BIGINT", "DECIMAL", ...DOUBLES], BARS = 60, LINES = 10, COLOURS = ["#2b8cbe", "#e6842a", "#3d9a50", "#b0479c", "#8a6d3b"];
+const isNumber = column => NUMBERS.includes(column.type), isTime = column => /^(DATE|TIMESTAMP)/.test(column.type);
+
+// What is shown of a value: of doubles the 15 digits that are exact, of midnights the date.
+const rounded = value => typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(15)) : value;
+const written = (value, type) => value && typeof value === "object" ? JSON.stringify(value, (_, each) => rounded(each)) : String(rounded(value)).replace(type === "TIMESTAMP" ? /T00:00:00$/ : "", "");
 
 // The ends of the axis: all values, of a line's last point too, and 0 where there are bars.
-function ends(plot, line) {
-  let low = line ? Infinity : 0, high = line ? -Infinity : 0;
-  for (const values of plot.data.slice(1)) for (const value of values) if (value !== null) { low = Math.min(low, value); high = Math.max(high, value); }
+function ends(plot, x) {
+  let low = x ? Infinity : 0, high = x ? -Infinity : 0;
+  for (const values of plot.data.slice(1)) for (const value of values) if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
   return low <= high ? uPlot.rangeNum(low, high, 0.1, true) : [0, 1];
 }
 
-// Draws in a box, and returns the plot; one that is given, and has these columns, is changed.
+// Draws in a box, and returns the plot; one that is given, and has the same lines, is changed.
 function chart(box, columns, rows, before) {
-  const numbers = columns.filter(column => NUMBERS.includes(column.type));
-  const x = columns.find(isTime) ?? (numbers.length > 1 && !columns.some(column => column.type === "VARCHAR") ? numbers[0] : columns.find(column => !NUMBERS.includes(column.type)) ?? null);
-  const ys = numbers.filter(column => column !== x), time = x && isTime(x), line = time || (x && NUMBERS.includes(x.type));
+  const numbers = columns.filter(isNumber), texts = columns.filter(column => !isNumber(column) && !isTime(column)), label = row => texts.map(({ name, type }) => written(row[name], type)).join(", ");
+  const x = columns.find(isTime) ?? (numbers.length > 1 && !texts.length ? numbers[0] : null), time = Boolean(x && isTime(x)), ys = numbers.filter(column => column !== x);
   if (!ys.length) { box.textContent = "A chart needs a column of numbers."; return { note: "" }; }
   const at = value => time ? Date.parse(value + (/T|:/.test(value) ? (/[Z+]/.test(value) ? "" : "Z") : "T00:00Z")) / 1000 : Number(value);
-  const shown = line ? rows.filter(row => row[x.name] !== null) : rows.slice(0, BARS);
-  const points = shown.map((row, n) => [line ? at(row[x.name]) : n, row]).sort((a, b) => a[0] - b[0]);
-  const data = [points.map(each => each[0]), ...ys.map(y => points.map(([, row]) => row[y.name] === null ? null : Number(row[y.name])))];
-  const key = JSON.stringify(columns);
+  const all = (x ? rows.filter(row => row[x.name] !== null) : rows.slice(0, BARS)).map((row, n) => ({ row, label: label(row), place: x ? at(row[x.name]) : n }));
+  const lines = x ? [...new Set(all.map(each => each.label))] : [""], drawn = new Set(lines.slice(0, LINES)), shown = x ? all.filter(each => drawn.has(each.label)) : all;
+  const repeated = x && new Set(shown.map(each => `${each.place} ${each.label}`)).size < shown.length, groups = new Map();
+  shown.forEach((each, n) => { const spot = repeated ? n : each.place; groups.has(spot) ? groups.get(spot).push(each) : groups.set(spot, [each]); });
+  const points = [...groups.values()].sort(([a], [b]) => a.place - b.place);
+  const series = [...drawn].flatMap(line => ys.map(y => ({ line, y, label: [line, ...(line && ys.length < 2 ? [] : [y.name])].filter(Boolean).join(" ") })));
+  const value = (row, y) => row && (row[y.name] === null ? null : Number(row[y.name]));  // a line goes on where it has no row, and is broken at NULL
+  const data = [points.map(([first]) => first.place), ...series.map(({ line, y }) => points.map(group => value(group.find(each => !x || each.label === line)?.row, y)))];
+  const key = JSON.stringify([columns, ...drawn]);
   let plot = before?.key === key ? before : null;
   if (!plot) {
-    const axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } };
-    const name = (u, n) => String(u.labels?.[n]?.[x?.name] ?? "");
-    const texts = { ...axis, values: (u, places) => places.map(n => n % Math.ceil(20 * places.length / u.width) ? "" : name(u, n)), splits: u => u.data[0], rotate: (u, values) => values?.length > 8 ? -50 : 0, size: (u, values) => values?.length > 8 ? 84 : 50 };
+    const axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } }, bar = (u, n) => u.bars?.[n] ?? "";
+    const below = { ...axis, values: (u, places) => places.map(n => n % Math.ceil(20 * places.length / u.width) ? "" : bar(u, n)), splits: u => u.data[0], rotate: (u, values) => values?.length > 8 ? -50 : 0, size: (u, values) => values?.length > 8 ? 84 : 50 };
+    const kind = n => x ? { dash: n < 5 ? [] : [6, 4] } : { fill: COLOURS[n % 5] + "99", points: { show: false }, paths: uPlot.paths.bars({ size: [0.7 - 0.7 * n / ys.length, 60 - 60 * n / ys.length] }) };
     box.replaceChildren();
-    plot = new uPlot({ width: box.clientWidth, height: 260, tzDate: each => uPlot.tzDate(new Date(each * 1000), "UTC"), scales: { x: { time: Boolean(time) }, y: { range: u => ends(u, line) } }, axes: [line ? axis : texts, { ...axis, size: 72 }],
-      series: [{ label: x?.name ?? "row", ...(line ? {} : { value: name }) }, ...ys.map((y, n) => ({ label: y.name, stroke: COLOURS[n % 5], fill: line ? undefined : COLOURS[n % 5] + "99", ...(line ? {} : { paths: uPlot.paths.bars({ size: [0.7, 60] }) }) }))],
-    }, data, box);
+    plot = new uPlot({ width: box.clientWidth, height: 260, tzDate: each => uPlot.tzDate(new Date(each * 1000), "UTC"), scales: { x: { time }, y: { range: u => ends(u, x) } }, axes: [x ? axis : below, { ...axis, size: 72 }],
+      series: [x ? { label: x.name } : { label: texts.map(text => text.name).join(", ") || "row", value: bar }, ...series.map(({ label }, n) => ({ label, stroke: COLOURS[n % 5], ...kind(n) }))] }, data, box);
   }
-  Object.assign(plot, { key, labels: points.map(each => each[1]), note: !line && rows.length > BARS ? `The chart has the first ${BARS} rows.`
-    : line && points.some((each, n) => n && each[0] === points[n - 1][0]) ? `Several rows are at one ${x.name}: group by it alone for one line.` : "" });
+  Object.assign(plot, { key, bars: all.map(each => each.label), note: !x && rows.length > BARS ? `The chart has the first ${BARS} rows.`
+    : lines.length > LINES ? `The chart has the first ${LINES} lines of ${lines.length}.` : repeated ? `Several rows are at one ${x.name}: group by it for one line.` : "" });
   plot.setData(data);
-  if (!line) plot.setScale("x", { min: -0.6, max: shown.length - 0.4 });
+  if (!x) plot.setScale("x", { min: -0.6, max: shown.length - 0.4 });
   return plot;
 }
