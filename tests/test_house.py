@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_413, "lines of tests/": 79_828}
+NOT_MET = {"lines of timely/": 95_413, "lines of tests/": 79_361}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

@@ -7,6 +7,7 @@ White box: ``execute`` makes the transports itself, and the one here counts how 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -432,6 +433,25 @@ def test_records_move_while_the_scope_is_pulled_only() -> None:
     with pytest.raises(CapabilityError, match=r"input 0 of scope 'own' \(/test/own#1\): .* only while the scope is pulled"):
         list(own.inlets[0])
     assert len(own.inlets[0]) == 1
+
+
+class Batch(list[int]):
+    """A container whose end one can see."""
+
+
+def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read() -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        scope.add_scope(Own(), [stream])
+    batch = Batch([1, 2])
+    references = weakref.ref(batch)
+    handle.send_batch(batch)
+    del batch
+    worker.step()
+    assert references() is not None
+    worker.drop_dataflow(scope)
+    assert references() is None
 
 
 # -- what takes no records ---------------------------------------------------------------------------------------------

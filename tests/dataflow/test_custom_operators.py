@@ -139,6 +139,28 @@ def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
     assert max(calls) == 1
 
 
+def test_an_operator_without_notifications_is_not_run_for_progress() -> None:
+    calls: list[int] = []
+
+    def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(input: Any, output: Any) -> None:
+            calls.append(sum(len(batch) for _, batch in input))
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.unary(Pipeline, "quiet", constructor).probe()
+    for time in range(1, 20):
+        handle.advance_to(time)
+        if time == 10:
+            handle.send("x")
+        worker.step()
+    assert sum(calls) == 1
+    assert len(calls) <= 2
+
+
 def test_a_handle_as_a_context_manager() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:

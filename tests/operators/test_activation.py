@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -251,75 +250,7 @@ def test_with_peers_a_worker_that_waits_for_a_timer_has_not_stalled() -> None:
         worker.transport.close(0.0)
 
 
-def test_a_sync_activator_runs_the_operator_from_another_thread() -> None:
-    arrived: list[int] = []
-
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[[Any], object]:
-        bell = info.activator.new_sync_activator()
-        bell.expected = True
-
-        def somebody() -> None:
-            for number in range(3):
-                arrived.append(number)
-                bell.activate()
-
-        thread = threading.Thread(target=somebody)
-
-        def logic(output: Any) -> None:
-            if not thread.ident:
-                thread.start()
-            while arrived:
-                number = arrived.pop(0)
-                output.session(capability).give(number)
-                if number == 2:
-                    capability.drop()
-                    bell.expected = False
-                    thread.join()
-
-        return logic
-
-    assert timely.example(lambda scope: scope.source("rung", constructor)) == [(0, [0, 1, 2])]
-
-
 # -- early stop --------------------------------------------------------------------------------------------------------
-
-
-def until(limit: list[bool]) -> Any:
-    """The constructor of a source without an end, which stops when somebody has had enough."""
-
-    def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[[Any], object]:
-        numbers = itertools.count()
-
-        def logic(output: Any) -> None:
-            if limit:
-                capability.drop()
-            else:
-                output.session(capability).give(next(numbers))
-                info.activator.activate()
-
-        return logic
-
-    return constructor
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_source_without_an_end_stops_when_enough_was_seen(workers: int) -> None:
-    """The consumer tells the source of its own worker; what was sent before that comes out, and the dataflow completes."""
-
-    def program(worker: timely.Worker) -> list[int]:
-        enough: list[bool] = []
-
-        def look(x: int) -> None:
-            if x >= 5:
-                enough.append(True)
-
-        with worker.dataflow(int) as scope:
-            seen = scope.source("endless", until(enough)).inspect(look).capture()
-        worker.run()
-        return [x for _, batch in seen.extract() for x in batch]
-
-    for result in (timely.execute(program, workers=workers), simulate(program, workers, seed=1).results):
-        assert all(numbers == list(range(len(numbers))) and len(numbers) >= 6 for numbers in result)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

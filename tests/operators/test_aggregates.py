@@ -155,26 +155,6 @@ def test_a_key_that_cannot_be_routed_is_an_error_that_names_the_operator() -> No
             timely.example(lambda scope: build(scope.to_stream([(object(), 2)])))  # noqa: B023  # called at once
 
 
-def test_results_of_one_time_come_before_the_frontier_passes_it() -> None:
-    """Whoever waits for a probe behind ``aggregate`` has the answer when the probe has passed the time."""
-
-    def program(worker: timely.Worker) -> None:
-        seen: list[Any] = []
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            counted = stream.aggregate(lambda k, v, n: (n or 0) + v, lambda k, n: (k, n))
-            probe = counted.broadcast().inspect(seen.append).probe()
-        for epoch in range(5):
-            handle.send((0, 1))
-            handle.advance_to(epoch + 1)
-            worker.step_while(lambda: probe.less_than(handle.time))
-            assert seen == [(0, worker.peers)] * (epoch + 1)
-        handle.close()
-
-    for seed in (None, 1, 2, 3):
-        execute(program, 3, seed)
-
-
 @pytest.mark.parametrize(("workers", "processes"), [(3, 1), (1, 2), (2, 2)])
 def test_all_reduce_of_arrays_is_the_same_to_the_last_bit(workers: int, processes: int) -> None:
     def program(worker: timely.Worker) -> bytes:

@@ -444,3 +444,9 @@ def test_what_is_no_list_of_what_a_vertex_reads(value: Any) -> None:
 def test_what_is_no_number_of_outputs_of_a_vertex(outputs: Any) -> None:
     match = f"vertex: outputs={outputs!r} is no number of outputs"
     refused(lambda s: timely.operators.vertex(s, timely.Vertex, outputs=outputs), GraphError, match)
+
+
+@pytest.mark.parametrize("name", ["delay", "delay_batch"])
+def test_what_is_no_time_to_delay_to(name: str) -> None:
+    with pytest.raises(OperatorError, match=f"'{name}' "):
+        timely.example(lambda scope: getattr(scope.to_stream([1]), name)(lambda *_: "tomorrow"))

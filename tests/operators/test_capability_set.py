@@ -77,19 +77,6 @@ def test_downgrade_is_all_or_nothing(start: list[Any], frontier: list[Any]) -> N
     in_operator(deed)
 
 
-def test_what_it_takes_over_goes_with_it() -> None:
-    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
-        held = CapabilitySet([capability.delayed(Product(1, 0)), capability.delayed(Product(0, 1))])
-        capability.drop()
-        settle()
-        assert probe.frontier() == Antichain([Product(1, 0), Product(0, 1)])
-        del held
-        settle()
-        assert probe.done()
-
-    in_operator(deed)
-
-
 def test_inserting_the_same_one_twice_does_nothing_more() -> None:
     def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
         held = CapabilitySet([capability])
@@ -119,37 +106,6 @@ def test_what_is_dropped_or_belongs_elsewhere_is_refused() -> None:
             held.downgrade([Product(0, 0)])
 
     in_operator(deed)
-
-
-def test_an_operator_follows_the_frontier_of_its_input() -> None:
-    """It may send, at any time, at every time that can still come: the running maximum, whenever the frontier moves."""
-
-    def maximum(capability: Capability[Any], info: timely.OperatorInfo) -> Callable[..., object]:
-        held = CapabilitySet([capability])
-        largest = [0]
-
-        def logic(input: Any, output: Any) -> None:
-            for _, batch in input:
-                largest[0] = max(largest[0], *batch)
-            for one in held:
-                if not input.frontier.less_equal(one.time):
-                    output.session(one).give(largest[0])
-            held.downgrade(input.frontier)
-
-        return logic
-
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        seen = stream.unary_frontier(timely.Pipeline, "maximum", maximum).capture()
-    for epoch, record in enumerate([3, 1, 7]):
-        handle.send(record)
-        handle.advance_to(epoch + 1)
-        worker.step()
-        worker.step()
-    handle.close()
-    worker.run()
-    assert seen.extract() == [(0, [3]), (1, [3]), (2, [7]), (3, [7])]
 
 
 @pytest.mark.parametrize("wrong", ["soon", 1.5, True, None, (1, 1)])

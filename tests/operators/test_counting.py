@@ -124,27 +124,6 @@ def test_batches_for_group_by_may_differ_in_kind(workers: int, waiting: int, mon
     assert sorted((tuple(row.values()) for _, row in outputs), key=str) == expected
 
 
-@pytest.mark.parametrize("keys", ["n", ["n"], ["n", "m"]])
-def test_group_by_takes_keys_to_where_an_exchange_takes_them(keys: Any) -> None:
-    numbers = list(range(20))
-    batch = pa.record_batch({"n": numbers, "m": [str(number) for number in numbers]})
-
-    def program(worker: timely.Worker) -> tuple[set[Any], set[Any]]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            grouped, exchanged = stream.group_by(keys).capture(), stream.exchange(keys).capture()
-        if worker.index == 0:
-            handle.send_batch(batch)
-        handle.close()
-        worker.run()
-        mine, theirs = ({n for _, part in seen.messages for n in part["n"].to_pylist()} for seen in (grouped, exchanged))
-        return mine, theirs
-
-    results = execute(program, 3, None)
-    assert all(mine == theirs and mine for mine, theirs in results)
-    assert set().union(*(mine for mine, _ in results)) == set(numbers)
-
-
 GROUPED = """
 import sys
 import numpy as np
@@ -256,25 +235,6 @@ def test_keys_that_cannot_be_routed_are_refused_on_one_worker_too() -> None:
     spans = pa.array([(1, 2, 3)], pa.month_day_nano_interval())
     with pytest.raises(OperatorError, match="RoutingError.*a column of type month_day_nano.* cannot be a key"):
         group([(0, pa.record_batch({"x": spans}))], lambda s: s.group_by("x", n="count"), 1, None)
-
-
-def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So memory is bounded, and each row is brought together with others a bounded number of times."""
-    monkeypatch.setattr(grouping, "WAITING", 10)
-    gathered: list[int] = []
-    together = grouping.together
-
-    def counting(batches: Any) -> Any:
-        gathered.append(sum(map(len, batches)))
-        return together(batches)
-
-    monkeypatch.setattr(grouping, "together", counting)
-    groups = grouping.PartialAggregates(["k"], [("n", None)], [("n", ("n", "sum"))])
-    for number in range(75):
-        groups = groups.add(pa.record_batch({"k": [number]}))
-    assert gathered == [10, 10, 20]
-    assert [len(batch) for batch in groups.result()] == [75]
-    assert gathered == [10, 10, 20, 35]
 
 
 @pytest.mark.parametrize("key", [pa.int8(), pa.uint64(), pa.timestamp("ms", "UTC")])

@@ -222,26 +222,6 @@ def test_at_least_upper_bounds(left: Any, right: Any, workers: int, seed: int | 
     assert outputs == Counter(bounds)
 
 
-def test_many_runs_of_one_side() -> None:
-    """Rows of many epochs meet those that come later, and columns come in this order: ``on``, left, right."""
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        (left, lefts), (right, rights) = scope.new_input(), scope.new_input()
-        joined = lefts.join(rights, on="k", name="mine").capture()
-    for epoch in range(50):
-        left.send_batch(pa.record_batch({"l": [epoch, -epoch], "k": [epoch % 7, epoch % 5]}))
-        left.advance_to(epoch + 1)
-        worker.step()
-    right.send_batch(pa.record_batch({"r": ["x", "y"], "k": [3, 3]}))
-    left.close()
-    right.close()
-    worker.run()
-    expected = [(e, value) for e in range(50) for value, k in ((e, e % 7), (-e, e % 5)) if k == 3]
-    collected = [(time, *row.values()) for time, batch in joined.messages for row in batch.to_pylist()]
-    assert sorted(collected) == sorted((e, 3, value, r) for e, value in expected for r in ("x", "y"))
-    assert {tuple(batch.schema.names) for _, batch in joined.messages} == {("k", "l", "r")}
-
-
 @pytest.mark.parametrize(
     ("left", "right", "message"),
     [

@@ -47,21 +47,6 @@ def test_pending_is_a_dictionary_emptied_in_order(times: st.SearchStrategy[Any],
     assert len(pending) == len(plain)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=12))
-def test_what_is_put_in_meanwhile_takes_its_place(asked: list[tuple[int, int]]) -> None:
-    """Each time asks for another one some steps later, as a vertex does that asks to be notified again."""
-    pending: Pending[int, int] = Pending()
-    for time, further in asked:
-        pending[time] = further
-    seen = []
-    for time, further in pending.take(lambda time: time < 10):
-        seen.append(time)
-        if further and time + further not in pending:
-            pending[time + further] = further
-    assert seen == sorted(set(seen))
-    assert all(time >= 10 for time in pending)
-
-
 class Compared(int):
     """Times that count how often they are compared."""
 

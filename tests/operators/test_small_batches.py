@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,21 +73,6 @@ def test_small_batches_of_one_time_become_one_message_and_others_stay() -> None:
     assert outputs == [(0, [1, 2]), (1, [3]), (0, [4]), (0, large), (0, [5])]
 
 
-def test_what_was_sent_stays_as_it_was() -> None:
-    first, second = [1], [2]
-    worker = Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        raw, mapped = stream.capture(), stream.map(lambda x: x).capture()
-    handle.send_batch(first)
-    handle.send_batch(second)
-    handle.close()
-    worker.run()
-    assert mapped.messages == [(0, [1, 2])]
-    assert [batch for _, batch in raw.messages] == [[1], [2]]
-    assert (first, second) == ([1], [2])
-
-
 def test_each_record_is_seen_once_and_in_order_by_functions_with_effects() -> None:
     log: list[Any] = []
 
@@ -126,18 +110,6 @@ def test_what_spills_is_read_message_by_message() -> None:
 
     sent = [(0, 0, [x] * 5) for x in range(6)]
     assert together(passed(sent, build, every=100)) == together([(time, records) for time, _, records in sent])
-
-
-def test_arrow_batches_are_joined_as_rows() -> None:
-    worker = Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        seen = stream.map(lambda row: row[0]).capture()
-    for number in range(3):
-        handle.send_batch(pa.record_batch({"n": [number]}))
-    handle.close()
-    worker.run()
-    assert seen.messages == [(0, [0, 1, 2])]
 
 
 # -- forward -------------------------------------------------------------------------------------------------------------------

@@ -2,73 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import timely
-from tests.operators.feeding import execute
-from timely import Antichain, OperatorBuilder, Pipeline, Step, Stream
+from timely import Antichain, OperatorBuilder, Pipeline, Step
 
 NOT_CONNECTED: Antichain[Any] = Antichain()
-
-
-def diagnosed(data: Stream[int, Any], questions: Stream[int, str]) -> tuple[Stream[int, Any], Stream[int, Any]]:
-    """Pass ``data`` on, and answer each question with how many records there have been: ``(data, answers)``."""
-    builder = OperatorBuilder(data.scope, "diagnosed")
-    builder.new_input(data, Pipeline)
-    passed = builder.new_output()
-    builder.new_input(questions, Pipeline, summaries={0: NOT_CONNECTED})
-    answers = builder.new_output({0: NOT_CONNECTED, 1: Antichain([Step(0)])})
-
-    def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-        seen = [0]
-
-        def logic(data: Any, questions: Any, passed: Any, answers: Any) -> None:
-            for capability, batch in data:
-                seen[0] += len(batch)
-                passed.session(capability).give_batch(batch)
-            for capability, batch in questions:
-                answers.session(capability).give_many((question, seen[0]) for question in batch)
-
-        return logic
-
-    builder.build(constructor)
-    return passed, answers
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_a_diagnostic_input_does_not_hold_up_the_data(workers: int, seed: int | None) -> None:
-    def program(worker: timely.Worker) -> tuple[Any, Any]:
-        with worker.dataflow(int) as scope:
-            data, records = scope.new_input()
-            asking, questions = scope.new_input()
-            passed, answers = diagnosed(records, questions)
-            counts = passed.exchange(lambda x: 0).count().capture()
-            done, answered = passed.probe(), answers.probe()
-            replies = answers.capture()
-        for epoch in range(4):
-            data.send(epoch)
-            data.advance_to(epoch + 1)
-            worker.step_while(lambda: done.less_than(data.time))  # though nobody has asked anything, or moved on from 0
-            assert answered.frontier() == Antichain([0])
-        asking.send("how many")
-        asking.advance_to(9)
-        worker.step_while(lambda: answered.less_than(9))
-        assert not answered.less_equal(8)
-        assert done.frontier() == Antichain([4])  # nor do the questions move the data on
-        data.close()
-        worker.step_while(lambda: not done.done())
-        assert answered.frontier() == Antichain([9])
-        asking.close()
-        worker.run()
-        return counts.extract(), replies.extract()
-
-    results = execute(program, workers, seed)
-    assert [counts for counts, _ in results] == [[(epoch, [workers]) for epoch in range(4)], *[[]] * (workers - 1)]
-    assert [replies for _, replies in results] == [[(0, [("how many", 4)])]] * workers
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 5), (0, 3), (4, 4)])

@@ -87,25 +87,6 @@ def test_each_record_comes_out_once_for_each_window(
     assert late == missed
 
 
-class Moment(int):
-    """A moment in seconds, as a type of times; as a path summary: so many seconds later."""
-
-    @classmethod
-    def minimum(cls) -> Moment:
-        return Moment(0)
-
-    identity = minimum
-
-    def results_in(self, time: Moment, /) -> Moment | None:
-        return Moment(self + time)
-
-    followed_by = results_in
-
-    @classmethod
-    def is_total(cls) -> bool:
-        return True
-
-
 def test_a_window_comes_as_soon_as_the_frontier_has_reached_its_end() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
@@ -200,24 +181,6 @@ def test_sessions_over_times_that_are_coarser_than_events_are_the_same_in_every_
     expected = grouped([event for _, event in stamped], 100 * gap)
     assert outputs == Counter((second(window.end), (None, window, events)) for window, events in expected)
     assert not late
-
-
-@pytest.mark.parametrize("steps", [0, 3])
-def test_a_session_waits_for_events_at_the_time_at_which_it_is_complete(steps: int) -> None:
-    worker = timely.Worker()
-    with worker.dataflow(Moment) as scope:
-        handle, stream = scope.new_input()
-        complete, late = sessions(stream, 500, at=lambda ms: ms, due=lambda ms: Moment(-(-ms // 1000)))
-        seen, missed = complete.capture(), late.capture()
-    for promise, event in [(2, 2000), (3, 2300), (3, 2100), (4, 2200)]:
-        handle.advance_to(Moment(promise))
-        handle.send(event)
-        for _ in range(steps):
-            worker.step()
-    handle.close()
-    worker.run()
-    assert seen.extract() == [(3, [(None, Window(2000, 2800), [2000, 2100, 2300])])]
-    assert missed.extract() == [(4, [2200])]
 
 
 def test_event_times_before_0_have_no_overlapping_windows() -> None:
@@ -325,29 +288,6 @@ def batches_of(columns: dict[str, Any], assign: Callable[[Any], Any]) -> list[An
         return assign(stream)[0]
 
     return timely.example(build)
-
-
-def test_windows_leave_in_one_batch_when_the_frontier_is_at_their_end() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        captured = windows(stream, tumbling(10), at="at", key="key", rows="count")[0].capture()
-        ended = sessions(stream, 2, at="at", key="key", rows="count")[0].capture()
-    handle.send_batch(pa.record_batch({"at": [3, 8, 12, 8], "key": ["a", "b", "a", "b"]}))
-    handle.advance_to(9)
-    worker.step_while(lambda: len(ended.messages) < 1)
-    assert not captured.messages
-    handle.advance_to(10)
-    worker.step_while(lambda: len(captured.messages) < 1 or len(ended.messages) < 2)
-    [(time, batch)] = captured.messages
-    assert (time, batch.schema.names) == (10, ["key", "window_start", "window_end", "rows"])
-    assert sorted(zip(*(column.to_pylist() for column in batch.columns), strict=True)) == [("a", 0, 10, 1), ("b", 0, 10, 2)]
-    assert [(time, batch.to_pylist()) for time, batch in ended.messages] == [
-        (5, [{"key": "a", "window_start": 3, "window_end": 5, "rows": 1}]),
-        (10, [{"key": "b", "window_start": 8, "window_end": 10, "rows": 2}]),
-    ]
-    handle.close()
-    worker.run()
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

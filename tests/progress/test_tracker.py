@@ -122,6 +122,21 @@ def test_a_thousand_outstanding_times_take_a_heap_and_not_a_search() -> None:
     assert Event.compared < 10_000, "to rebuild the heap each time would take half a million"
 
 
+def test_many_outstanding_times_survive_compaction() -> None:
+    tracker = one_input(int)
+    times = [(n * 7919) % 5003 for n in range(5003)]
+    for time in times:
+        tracker.update(Target(0, 0), time, 1)
+        tracker.update(Target(0, 0), time + 6000, 1)
+        tracker.update(Target(0, 0), time + 6000, -1)
+    for time in range(5003):
+        tracker.propagate()
+        assert tracker.frontier(Target(0, 0)) == Antichain([time])
+        tracker.update(Target(0, 0), time, -1)
+    tracker.propagate()
+    assert tracker.is_empty()
+
+
 def test_what_is_owed_survives_compaction() -> None:
     """Counts below zero are kept among many times that come and go, until they are made up for."""
     tracker = one_input(int)

@@ -33,7 +33,7 @@ PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> None:
     expected = timely.execute(program, workers=workers)
-    for seed in range(8):
+    for seed in range(3):
         assert simulate(program, workers, seed).results == expected
 
 
@@ -423,7 +423,7 @@ class LateData(Late):
 def test_messages_may_be_as_late_as_they_like(network: type[Network], program: Any) -> None:
     for workers in (2, 3):
         expected = timely.execute(program, workers=workers)
-        for seed in range(4):
+        for seed in range(2):
             assert simulate(program, workers, seed, network=network).results == expected
 
 

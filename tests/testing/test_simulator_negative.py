@@ -296,12 +296,6 @@ def pretend(capability: Any, input: Any, output: Any) -> None:
     input.elements.append(99)
 
 
-@pytest.mark.parametrize(("workers", "seeds"), [(2, range(6)), (3, range(2))])
-def test_the_honest_are_not_objected_to(workers: int, seeds: range) -> None:
-    assert objections(workers=workers, seeds=seeds) == {"none"}
-    assert objections(Tampered, workers, seeds=seeds) == set()
-
-
 NETWORKS: list[tuple[type[Any], set[str]]] = [
     (Dropping, {"X3"}),
     (Repeating, {"X3"}),
