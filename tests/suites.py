@@ -32,6 +32,7 @@ import pyarrow as pa
 
 ENGINE = "duckdb"
 EPOCHS = 3
+ORDERS = 6
 
 VIEW = re.compile(r"create\s+materialized\s+view\s+(?P<name>\w+)\s+as\s+(?P<query>.*?)(\s+emit on window close)?", re.I | re.S)
 """A view whose query is asked too, and which is a table for others."""
@@ -111,8 +112,8 @@ class Outcome:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def check(self, sql: str, expected: Sequence[Any], tables: Tables, again: Callable[[], Sequence[Any]]) -> None:
-        """Count a query, for which DuckDB gives ``expected`` at each epoch, and ``again`` where rows come in another order."""
+    def check(self, sql: str, expected: Sequence[Any], tables: Tables, again: Callable[[int], Sequence[Any]]) -> None:
+        """Count a query, for which DuckDB gives ``expected`` at each epoch, and ``again`` where rows come in other orders."""
         from timely import OperatorError, SchemaError, SqlError
 
         try:
@@ -131,7 +132,7 @@ class Outcome:
         else:
             if results == expected:
                 self.right += 1
-            elif again() != expected:
+            elif any(again(seed) != expected for seed in range(ORDERS)):
                 self.unspecified += 1
             else:
                 self.wrong.append(f"{sql}\n  expected {expected}\n  holds    {results}")
@@ -179,17 +180,16 @@ def views(sql: str, tables: Tables) -> list[Counter[Any]]:
 
 
 def contents(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
-    """Return the tables of a database."""
+    """Return the tables of a database but those of geometries and variants, which are bytes in Arrow data."""
     names = [name for (name,) in connection.execute("select table_name from duckdb_tables()").fetchall()]
-    return {name: _as_here(connection.table(name).to_arrow_table()) for name in names}
+    relations = {name: connection.table(name) for name in names}
+    own = {name for name, table in relations.items() if {"geometry", "variant"} & {kind.id for kind in table.types}}
+    return {name: _as_here(table.to_arrow_table()) for name, table in relations.items() if name not in own}
 
 
 def _as_here(table: pa.Table) -> pa.Table:
-    """Return a table with the types that tables have here: none of DuckDB's own, and no numbers of 32 bits."""
-    fields = [field.remove_metadata() for field in table.schema]
-    wide = [field.with_type(pa.float64()) if pa.types.is_float32(field.type) else field for field in fields]
-    columns = [column.cast(field.type) if column.type != field.type else column for column, field in zip(table.columns, wide)]
-    return pa.table(columns, pa.schema(wide))  # Arrow's cast of a whole table ends the process at maps with keys of no type
+    """Return a table without what Arrow data says of types that are DuckDB's own."""
+    return pa.table(table.columns, pa.schema([field.remove_metadata() for field in table.schema]))
 
 
 def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
@@ -204,16 +204,18 @@ def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
             continue
         words = set(re.findall(r"\w+", sql.lower()))
         read = {name: table for name, table in tables.items() if name.lower() in words}
-        outcome.check(sql, expected, read, lambda: _answers(sql, _databases(read, backwards=True)))  # noqa: B023
+        outcome.check(sql, expected, read, lambda seed: _answers(sql, _databases(read, seed)))  # noqa: B023
 
 
-def _databases(tables: Tables, *, backwards: bool = False) -> list[duckdb.DuckDBPyConnection]:
-    """Return a database for each epoch, with the rows of tables, or these the other way round."""
+def _databases(tables: Tables, seed: int | None = None) -> list[duckdb.DuckDBPyConnection]:
+    """Return a database for each epoch, with the rows of tables, in an order by chance where there is a seed."""
     databases = [duckdb.connect() for _ in range(EPOCHS)]
     for epoch, database in enumerate(databases):
         for name, table in tables.items():
             rows = at_epoch(table, epoch)
-            database.register("arriving", rows.take(list(reversed(range(len(rows))))) if backwards else rows)
+            if seed is not None:
+                rows = rows.take(pa.array(random.Random(seed).sample(range(len(rows)), len(rows)), pa.int64()))
+            database.register("arriving", rows)
             database.execute(f'create table "{name}" as from arriving')
             database.unregister("arriving")
     return databases

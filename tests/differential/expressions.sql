@@ -75,6 +75,12 @@ try_cast(f as bigint); try_cast(f as integer); try_cast(f as decimal(10, 2)); tr
 exp(least(f, 1)); cbrt(f); power(f, 2); power(2, least(f, 5000)); power(abs(f), 0.5); atan(f); degrees(least(f, 1));
 sqrt(abs(f)); ln(abs(f) + 1); coalesce(f, 0); f = 0.1; f in (0, 1); [f]; f between -1 and 1; 1 / f; 0.5 ** f;
 
+-- column r
+r; r::varchar; r || '!'; concat(r, ''); r::double; r::double::varchar; r = 0.1; r in (0.1, 2.5); r = 0.1::double; r between 0.1 and 2.5; r > 0; greatest(r, 0.5);
+abs(r); -r; round(r); round(r, 2); floor(r); ceil(r); trunc(r); sign(r); sqrt(abs(r)); greatest(least(r, 1e9), -1e9)::float + 0.1; r / 4; r * 0.1; r + 1::double; r + 1;
+coalesce(r, 1.5); case when r > 1 then r else 0.5 end; [r, 0.1]; {'a': r}; to_json(least(abs(r), 1e9)::float); list_sum([r]); isinf(r); r::boolean; nullif(r, 0); (r, 1) < (0.1, 2);
+try_cast(r as bigint); try_cast(r as decimal(10, 2)); power(least(r, 9), 2);
+
 -- column p
 p::float; p::float + p; p * 0.1::float; p::float = p; p::float < 2.5;
 printf('%f %.1f', p, p); format('{} {:.2f} {:8.1f}', p, p, p);

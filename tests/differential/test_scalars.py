@@ -41,6 +41,7 @@ TEXTS = [
 ]
 NUMBERS = [None, 0, 1, -1, 2, 7, -8, 10, 100, 255, 1250, -1255, 2**31, -(2**53), 2**63 - 1]
 FLOATS = [None, 0.0, 1.0, -1.0, 0.1, 2.5, -2.5, 2.345, 1e-7, 123456.789, 1e15, 1e16, 1e22, -1e300, math.inf, -math.inf]
+SINGLES = [*FLOATS[:-3], 16777216.0, 19781.0625, -1915074.75, 50816768.0, 36016008.0, 2.0**-96, 1e-45, 3.4e38, *FLOATS[-2:]]
 DECIMALS = [None, *map(Decimal, ("0", "0.01", "-0.01", "1.00", "2.50", "-2.55", "99.99", "1234.56", "-9999.99"))]
 DAYS_WRITTEN = "1970-01-01 1969-12-31 2000-02-29 2024-02-29 2024-12-30 2023-01-01 1999-12-31 0011-01-01 2100-03-01"
 MOMENTS_WRITTEN = (
@@ -75,6 +76,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "t": (pa.string(), TEXTS),
     "n": (pa.int64(), NUMBERS),
     "f": (pa.float64(), FLOATS),
+    "r": (pa.float32(), SINGLES),
     "p": (pa.decimal128(8, 2), DECIMALS),
     "d": (pa.date32(), DAYS),
     "m": (pa.timestamp("us"), MOMENTS),

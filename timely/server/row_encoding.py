@@ -17,7 +17,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, conversion, list_of, lower_case
+from timely.differential.tables.values.kinds import (
+    DOUBLES,
+    Column,
+    Kind,
+    arrow_schema,
+    conversion,
+    list_of,
+    lower_case,
+    single_of,
+)
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
 from timely.server.contents import COMPARISONS, Change, Row, RowCondition
 
@@ -180,14 +189,15 @@ def _converted(value: Any, kind: Kind) -> Any:
     if isinstance(value, dict) and kind.fields:
         parts = {name: _converted(value.get(name), part) for name, part in kind.fields}
         return {**value, **parts}  # what is no field is refused with the row
-    if value in ("inf", "-inf") and kind is Kind.DOUBLE:
+    if value in ("inf", "-inf") and kind in DOUBLES:
         return float(value)
-    if isinstance(value, Decimal) and kind is Kind.DOUBLE:
-        if math.isinf(float(value)):
-            raise SqlError(f"{value} does not fit a double")
-        return float(value)
-    if isinstance(value, int) and not isinstance(value, bool) and kind.base in (Kind.DOUBLE, Kind.DECIMAL):
-        return float(value) if kind is Kind.DOUBLE else Decimal(value)
+    if isinstance(value, Decimal | int) and not isinstance(value, bool) and kind in DOUBLES:
+        number = float(value) if kind is Kind.DOUBLE else single_of(value)
+        if math.isinf(number):
+            raise SqlError(f"{value} does not fit {kind.value}")
+        return number
+    if isinstance(value, int) and not isinstance(value, bool) and kind.scale is not None:
+        return Decimal(value)
     if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
         raise SqlError(f"{brief(value)} is no text: half of a surrogate pair stands alone in it")
     if isinstance(value, str) and kind is not Kind.TEXT:

@@ -18,9 +18,9 @@ import attrs
 import pyarrow as pa
 
 from timely.dataflow import OutputSchema, declared_schema
-from timely.differential.tables.arrow_rows import arrow_rows, arrow_table, data_schema
+from timely.differential.tables.arrow_rows import arrow_rows, arrow_table, data_schema, plain_schema
 from timely.differential.tables.names.statements import checked_name, is_append_only
-from timely.differential.tables.values.kinds import columns_of, lower_case, plain_type, row_check
+from timely.differential.tables.values.kinds import columns_of, lower_case, row_check
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.files.formats import format_of
 from timely.files.scanning import Fragment, Options, plan
@@ -373,7 +373,7 @@ def _lower_names(schema: pa.Schema) -> pa.Schema:
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema with the types of tables, and names in lower case; columns without a value are texts."""
-    return _lower_names(pa.schema([pa.field(each.name, plain_type(each.type), each.nullable) for each in data_schema(schema)]))
+    return _lower_names(plain_schema(data_schema(schema).remove_metadata(), narrow=True))
 
 
 def _change_schema(schema: pa.Schema) -> pa.Schema:

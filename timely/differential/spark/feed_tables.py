@@ -17,7 +17,7 @@ import pyarrow as pa
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
 from timely.differential.collections import Collection
 from timely.differential.tables import Table
-from timely.differential.tables.arrow_rows import plain_schema
+from timely.differential.tables.arrow_rows import plain_schema, table_reader
 from timely.differential.tables.expressions.column_stages import checked
 from timely.differential.tables.values.kinds import columns_of, row_check
 from timely.differential.updates.row_columns import rows_of_batch
@@ -386,7 +386,7 @@ class TableBuilder:
 
     def _appended(self, batches: Stream[int, Any]) -> Table[int]:
         """Return the table of rows that are only added, whose columns stay columns where its types have kernels."""
-        schema = plain_schema(self.table.schema)
-        rows = batches.map_batch(lambda batch: rows_of_batch(batch.select(schema.names).cast(schema)))
+        schema, read = plain_schema(self.table.schema), table_reader(self.table.schema, self.table.name)
+        rows = batches.map_batch(lambda batch: rows_of_batch(read(batch.select(schema.names))))
         columns = columns_of(self.table.schema)
         return Table(checked(Collection(rows), self.table.reader(), columns, schema, self.table.name), columns)

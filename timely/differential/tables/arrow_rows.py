@@ -10,7 +10,15 @@ from typing_extensions import override
 
 from timely.dataflow import arrow_batches
 from timely.differential.tables.names.statements import is_append_only
-from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of, lower_case, plain_type, row_check
+from timely.differential.tables.values.kinds import (
+    Column,
+    arrow_schema,
+    column_checks,
+    columns_of,
+    lower_case,
+    plain_type,
+    row_check,
+)
 from timely.differential.updates.arrow_tables import Fields
 from timely.differential.updates.int_columns import paired
 from timely.differential.updates.row_columns import rows_of_batch
@@ -25,12 +33,14 @@ def is_arrow(data: Any) -> bool:
 
 
 def arrow_table(data: Any, place: str) -> pa.Table:
-    """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that."""
+    """Return what an object exports, with ``narrow`` types; ``SchemaError`` where a value would be changed by that."""
     schema, batches = arrow_batches(data, place)
-    table = pa.Table.from_batches(batches, schema)
-    fields = [field.with_type(plain_type(field.type)) for field in table.schema]
+    return _with_types(pa.Table.from_batches(batches, schema), plain_schema(schema, narrow=True), place)
+
+
+def _with_types(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
     arrays = []
-    for field, old, column in zip(fields, table.schema, table.columns):
+    for field, old, column in zip(schema, table.schema, table.columns):
         if field.type == old.type:
             arrays.append(column)
             continue
@@ -38,7 +48,7 @@ def arrow_table(data: Any, place: str) -> pa.Table:
             arrays.append(column.cast(field.type))
         except pa.ArrowException as error:
             raise SchemaError(f"{place}: column {field.name!r} is {old.type}, and cannot be {field.type}: {error}") from None
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.Table.from_arrays(arrays, schema=schema.remove_metadata())
 
 
 def arrow_rows(table: pa.Table) -> Iterator[Row]:
@@ -52,17 +62,20 @@ def data_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the types that tables have."""
-    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+def plain_schema(schema: pa.Schema, *, narrow: bool = False) -> pa.Schema:
+    """Return the schema with the types that tables have, or ``narrow`` ones (``plain_type``)."""
+    return pa.schema([field.with_type(plain_type(field.type, narrow=narrow)) for field in schema])
 
 
 def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
     """Return what makes a table, with the types that tables have, of Arrow data of ``schema``; ``SchemaError`` for others."""
     plain = plain_schema(schema)
+    types, checks = plain_schema(schema, narrow=True).types, column_checks(columns_of(schema), schema)
+    narrow = [place for place, kind in enumerate(types) if kind != plain.types[place]]
 
     def read(batch: Any) -> pa.Table:
-        table = arrow_table(batch, place)
+        own = arrow_table(batch, place)
+        table = _with_types(own, plain_schema(own.schema), place)
         if table.schema.names != plain.names:
             raise SchemaError(
                 f"{place}: the columns are {', '.join(plain.names)}, and {', '.join(table.schema.names) or 'none'} came"
@@ -72,6 +85,13 @@ def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
                 table = table.cast(plain)
             except (pa.ArrowException, ValueError) as error:
                 raise SchemaError(f"{place}: {error}; its schema is {plain.to_string(show_field_metadata=False)}") from None
+        for number in narrow:
+            if own.field(number).type != types[number]:
+                try:
+                    values = [checks[number](value) for value in table.column(number).to_pylist()]
+                except SchemaError as error:
+                    raise SchemaError(f"{place}: {error}") from None
+                table = table.set_column(number, plain.field(number), pa.array(values, plain.field(number).type))
         return table
 
     return read

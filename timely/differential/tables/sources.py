@@ -207,7 +207,8 @@ def _table(source: Any, data: Any, schema: pa.Schema, count: str | None, name: s
     check = row_check(columns, schema)
     grows = is_append_only(schema)
     check_diff = check_added if grows else None
-    rows = checked(rows, check, columns, plain_schema(schema), name, by_session=session is not None, check_diff=check_diff)
+    types = plain_schema(schema, narrow=isinstance(source, Collection))  # other columns are checked before
+    rows = checked(rows, check, columns, types, name, by_session=session is not None, check_diff=check_diff)
     made = Table(rows, columns, session, append_only=grows)
     lateness = lateness_of(schema, name)
     return made if lateness is None else made._in_time(lateness, name)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, Ref, ids_in
 from timely.differential.tables.expressions.scalar_compiler import RowScope, compile_scalar
 from timely.differential.tables.values import scalars
-from timely.differential.tables.values.kinds import NUMBERS, TEXTS, Column, Kind
+from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, TEXTS, Column, Kind
 from timely.differential.tables.values.moment_functions import MONDAY, unit_of
 from timely.differential.updates.row_columns import Fixed, RowColumns, values_of
 from timely.errors import SqlError
@@ -112,7 +112,7 @@ def canonical(column: Any, kind: Kind) -> Any:
     if kind.element is not None:
         type_ = arrow_type(kind)
         return None if type_ is None else column.cast(type_)
-    if kind is Kind.DOUBLE:
+    if kind in DOUBLES:
         return None if pc.any(pc.is_nan(column)).as_py() else pc.add(column, 0.0)  # -0.0 becomes 0.0
     return column if kind in (Kind.BOOLEAN, Kind.DATE, Kind.BLOB, Kind.TIME, Kind.INTERVAL) else None
 
@@ -208,14 +208,14 @@ def column_of(kind: Kind, values: Sequence[Any]) -> Any:
         scale = kind.scale
         return Fixed(pa.array([None if value is None else _scaled_number(value, scale) for value in values], pa.int64()), scale)
     type_ = arrow_type(kind)
-    if type_ is None or (kind is Kind.DOUBLE and NAN in values):
+    if type_ is None or (kind in DOUBLES and NAN in values):
         raise NoKernel
     return pa.array(values, type_)
 
 
 def arrow_type(kind: Kind) -> pa.DataType | None:
     """Return the type of the columns of a kind, ``None`` where it has none: of decimals, and of lists of doubles or of lists."""
-    if kind.element is None or kind.element is Kind.DOUBLE:
+    if kind.element is None or kind.element in DOUBLES:
         return _ARROW.get(kind)
     return pa.list_(_ARROW[kind.element]) if kind.element in _ARROW else None
 
@@ -227,7 +227,7 @@ def _scaled_number(value: Any, scale: int) -> int:
 _ARROW: Final = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INTEGER: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
+    **dict.fromkeys(DOUBLES, pa.float64()),
     **dict.fromkeys((*TEXTS, Kind.UUID), pa.large_string()),
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us"),
@@ -282,6 +282,8 @@ def _converted(call: Call, parts: Sequence[_Vectorized]) -> _Vectorized:
         return _Vectorized(kind, lambda columns: Fixed(kernel(columns), 0))
     if kind.scale is not None and part.kind.scale is not None:
         return _Vectorized(kind, kernel)
+    if (part.kind, kind) == DOUBLES:
+        return _Vectorized(kind, kernel)
     if (part.kind, kind) in ((Kind.INTEGER, Kind.DOUBLE), (Kind.DATE, Kind.TIMESTAMP)):
         target = _ARROW[kind]
         return _Vectorized(kind, lambda columns: pc.cast(kernel(columns), target))
@@ -296,6 +298,8 @@ def _applied(kernel: kernels.Kernel, kind: Kind, parts: Sequence[_Vectorized]) -
         values = [compute(columns) for compute in inner]
         scale = max((value.scale for value in values if isinstance(value, Fixed)), default=0)
         result = kernel(kernels.DUCKDB, *[_scaled(value, scale) if isinstance(value, Fixed) else value for value in values])
+        if kind is Kind.REAL:
+            result = pc.add(result.cast(pa.float32(), safe=False).cast(pa.float64()), 0.0)  # of 32 bits; -0.0 becomes 0.0
         return result if kind.scale is None else Fixed(result, scale)
 
     return _Vectorized(kind, apply)

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from timely.differential.tables.values.kinds import Kind
+from timely.differential.tables.values.kinds import DOUBLES, Kind
 from timely.differential.tables.values.scalars import EXACT
 from timely.differential.updates.row_columns import Fixed
 from timely.operators.keyed.numbers import canonical
@@ -77,11 +77,9 @@ _NUMBERINGS: Final = {
         lambda column: column.view(pa.int64()).to_numpy(),
         lambda numbers: pa.array(numbers).view(pa.timestamp("us")),
     ),
-    Kind.DOUBLE: Numbering(
-        _bits,
-        _double,
-        lambda column: turned_bits(column.to_numpy().view(np.int64)),
-        _doubles,
+    **dict.fromkeys(
+        DOUBLES,
+        Numbering(_bits, _double, lambda column: turned_bits(column.to_numpy().view(np.int64)), _doubles),
     ),
 }
 

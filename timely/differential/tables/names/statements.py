@@ -221,8 +221,8 @@ def _field(column: exp.Expr) -> pa.Field:
         elif not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
             raise refusal(column, "of constraints only NOT NULL and one LATENESS are kept")
     of_type = type_of(column.kind, column)
-    if {Kind.JSON, Kind.UUID, Kind.REAL} & set(of_type.kind.within):
-        raise refusal(column, "tables have no columns of JSON, UUID and FLOAT: declare VARCHAR or DOUBLE, and cast it in views")
+    if {Kind.JSON, Kind.UUID} & set(of_type.kind.within):
+        raise refusal(column, "tables have no columns of JSON and UUID: declare VARCHAR, and cast it in views")
     field = arrow_schema((Column(lower_case(column.name), of_type.kind, not constraints),)).field(0)
     if lateness is not None:  # its column is never NULL
         field = field.with_metadata({LATENESS: lateness.encode()})

@@ -21,7 +21,7 @@ from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.sorting import Ordering, turned
-from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, Kind, canonical_float, fitting, list_of, sortable
+from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, Kind, canonical_float, fitting, list_of, single, sortable
 from timely.differential.tables.values.parsing import joined
 from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.updates.row_columns import Fixed
@@ -537,15 +537,16 @@ def _quantile(call: Written) -> AggregateCall:
             return entries[max(math.ceil(position * len(entries)) - 1, 0)]
 
         return call.made(argument.kind, Whole(order, pick), [argument], parameters=(position,))
-    if argument.kind not in (Kind.INTEGER, Kind.DOUBLE):
+    if argument.kind not in (Kind.INTEGER, *DOUBLES):
         raise SqlError(f"{call.name} of {argument.kind.value} is not supported: cast it to DOUBLE, or use quantile_disc")
 
     def between(entries: list[Any]) -> Any:
         place = position * (len(entries) - 1)
         low, high = entries[math.floor(place)], entries[math.ceil(place)]
-        return low if low == high else canonical_float(low + (high - low) * float(place - math.floor(place)))
+        return low if low == high else fit(low + (high - low) * float(place - math.floor(place)))
 
-    return call.made(Kind.DOUBLE, Whole(order, between), [as_kind(argument, Kind.DOUBLE)], parameters=(position,))
+    kind, fit = (Kind.REAL, single) if argument.kind is Kind.REAL else (Kind.DOUBLE, canonical_float)
+    return call.made(kind, Whole(order, between), [as_kind(argument, kind)], parameters=(position,))
 
 
 def _check_distinct_order(call: Written) -> None:

@@ -14,7 +14,7 @@ from timely.differential.operators.aggregates import Descending, Top
 from timely.differential.tables.expressions.bound import SortKey
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.added_rows import first_of_groups
-from timely.differential.tables.values.kinds import Kind, sortable
+from timely.differential.tables.values.kinds import DOUBLES, Kind, sortable
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ def turned(kind: Kind, descending: bool) -> Callable[[Any], Any] | None:
 _NEGATED: Final[dict[Kind, Callable[[Any], Any]]] = {
     Kind.BOOLEAN: not_,
     Kind.INTEGER: neg,
-    Kind.DOUBLE: neg,
+    **dict.fromkeys(DOUBLES, neg),
     Kind.DECIMAL: Decimal.copy_negate,
     Kind.DATE: lambda value: -value.toordinal(),
 }

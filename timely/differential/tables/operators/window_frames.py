@@ -16,7 +16,7 @@ from timely.differential.tables.expressions.bound import Literal
 from timely.differential.tables.expressions.scalar_compiler import Row
 from timely.differential.tables.operators.sorting import Ordering, RowOrdering
 from timely.differential.tables.values import moment_functions, scalars
-from timely.differential.tables.values.kinds import MOMENTS, NUMBERS, Kind, canonical_float, start_of_day
+from timely.differential.tables.values.kinds import DOUBLES, MOMENTS, NUMBERS, Kind, canonical_float, single, start_of_day
 from timely.errors import SqlError
 
 Ranges = tuple[tuple[int, int], ...]
@@ -176,10 +176,11 @@ def _moves(bound: Literal, kind: Kind, sign: int) -> tuple[Callable[[Any], Any],
             raise SqlError("a distance is not negative")
         seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
         return seen, lambda value: moment_functions.add_interval(value, sign * months, sign * delta)
-    if bound.kind.base in NUMBERS and kind.base in NUMBERS and kind is not Kind.REAL:
+    if bound.kind.base in NUMBERS and kind.base in NUMBERS:
         number = Decimal(str(bound.value)) * sign
-        if kind is Kind.DOUBLE:
-            return lambda value: value, lambda value: canonical_float(value + float(number))
+        if kind in DOUBLES:
+            fit = single if kind is Kind.REAL else canonical_float
+            return lambda value: value, lambda value: fit(value + fit(float(number)))
         return Decimal, lambda value: scalars.EXACT.add(value, number)
     raise SqlError(f"a frame of RANGE over {kind.value} has literal distances: numbers, or intervals for dates")
 

@@ -104,7 +104,7 @@ Kind.NULL = _kind("NULL")
 Kind.BOOLEAN = _kind("BOOLEAN")
 Kind.INTEGER = _kind("BIGINT")
 Kind.DECIMAL = _kind("DECIMAL")
-Kind.REAL = _kind("FLOAT")  # doubles that have 32 bits: what a cast makes, since columns of such numbers are doubles
+Kind.REAL = _kind("FLOAT")  # doubles that have 32 bits
 Kind.DOUBLE = _kind("DOUBLE")
 Kind.TEXT = _kind("VARCHAR")
 Kind.JSON = _kind("JSON")  # a text, which is compared as it is written
@@ -254,7 +254,28 @@ def single(value: float) -> float:
     return canonical_float(ctypes.c_float(value).value)
 
 
-def _single_of(value: int | Decimal) -> float:
+def text_of_single(value: float) -> str:
+    """Return a float of 32 bits as DuckDB writes it: the fewest digits that tell it from others, where they are certain.
+
+    Where two texts of these are equally near, or one is right between two floats, it writes the digits of the double.
+    """
+    fraction, exponent = math.frexp(abs(value))
+    if not fraction or not math.isfinite(value):
+        return text_of_float(value)
+    above, exact = Fraction(2) ** (max(exponent - 24, -149) - 1), Fraction(abs(value))
+    below = above / 2 if fraction == 0.5 and exponent > -125 else above
+    for digits in range(9):
+        text = f"{abs(value):.{digits}e}"
+        unit = Fraction(10) ** (int(text.partition("e")[2]) - digits)
+        for shorter in (Fraction(text), Fraction(text) + unit):
+            away = shorter - exact
+            if -below <= away <= above:
+                certain = -below < away < above and 2 * abs(away) != unit
+                return text_of_float(math.copysign(shorter, value) if certain else value)
+    return text_of_float(value)
+
+
+def single_of(value: int | Decimal) -> float:
     """Return the float of 32 bits that is nearest to a number, which is rounded once."""
     exact = Fraction(value)
     double = float(exact)
@@ -270,9 +291,17 @@ def _single_of_double(value: float) -> float:
     return number
 
 
+def _half_of_double(value: float) -> float:
+    try:
+        number: float = struct.unpack("<e", struct.pack("<e", value))[0]
+    except OverflowError:
+        raise SqlError(f"{value} does not fit a float of 16 bits") from None
+    return canonical_float(number)
+
+
 def _single_of_text(text: str) -> float:
     double = parsing.float_of(text)
-    return _single_of(parsing.decimal_of(text)) if 1e-50 < abs(double) < 1e50 else single(double)
+    return single_of(parsing.decimal_of(text)) if 1e-50 < abs(double) < 1e50 else single(double)
 
 
 def text_of_float(value: float) -> str:
@@ -293,13 +322,14 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.BOOLEAN, Kind.INTEGER): int,
     (Kind.BOOLEAN, Kind.DOUBLE): float,
     (Kind.BOOLEAN, Kind.REAL): float,
-    (Kind.INTEGER, Kind.REAL): _single_of,
+    (Kind.INTEGER, Kind.REAL): single_of,
     (Kind.DECIMAL, Kind.REAL): lambda value: single(float(value)),
     (Kind.DOUBLE, Kind.REAL): _single_of_double,
     (Kind.TEXT, Kind.REAL): _single_of_text,
     (Kind.REAL, Kind.DOUBLE): _same,
     (Kind.REAL, Kind.INTEGER): _integer_of_double,
     (Kind.REAL, Kind.BOOLEAN): bool,
+    (Kind.REAL, Kind.TEXT): text_of_single,
     (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
     (Kind.DECIMAL, Kind.DOUBLE): lambda value: float(value) + 0.0,  # there is one zero
     (Kind.DECIMAL, Kind.INTEGER): lambda value: int(value.to_integral_value(ROUND_HALF_UP)),
@@ -520,19 +550,27 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     return columns
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds."""
+def plain_type(kind: pa.DataType, *, narrow: bool = False) -> pa.DataType:
+    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds.
+
+    A ``narrow`` one has no more values than ``kind``: floats have its bits, moments its unit, and binary and lists its length.
+    """
     types = pa.types
     if types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        return plain_type(kind.value_type, narrow=narrow)
+    if narrow and (types.is_fixed_size_binary(kind) or getattr(kind, "unit", None) in ("s", "ms")):
+        return pa.date32() if types.is_date(kind) else kind
     if types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if types.is_map(kind):
-        return _map_type(plain_type(kind.key_type), plain_type(kind.item_type))
+        return _map_type(plain_type(kind.key_type, narrow=narrow), plain_type(kind.item_type, narrow=narrow))
     if types.is_struct(kind):
-        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(plain_type(field.type, narrow=narrow)) for field in kind])
     if _is_list(kind):
-        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+        element = kind.value_field.with_type(plain_type(kind.value_type, narrow=narrow))
+        return pa.list_(element, kind.list_size if narrow and types.is_fixed_size_list(kind) else -1)
+    if narrow and types.is_floating(kind):
+        return kind
     for tests, plain in _PLAIN:
         if any(test(kind) for test in tests):
             return plain
@@ -562,6 +600,8 @@ _PLAIN: Final[tuple[tuple[tuple[Callable[[Any], bool], ...], Any], ...]] = (
 def kind_of(field: pa.Field) -> Kind:
     """Return the kind of an Arrow field; ``SchemaError`` for types that tables do not have."""
     kind = plain_type(field.type)
+    if pa.types.is_floating(kind) and plain_type(field.type, narrow=True) != kind:
+        return Kind.REAL
     if pa.types.is_decimal(kind):
         return decimal(max(kind.scale, 0))
     if pa.types.is_timestamp(kind):
@@ -569,7 +609,8 @@ def kind_of(field: pa.Field) -> Kind:
     for plain, (_, _, test) in _REPRESENTED.items():
         if plain is not Kind.NULL and test(kind):
             return plain
-    if pa.types.is_list(kind):
+    kind = plain_type(field.type, narrow=True)
+    if _is_list(kind):
         return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
     if pa.types.is_map(kind):
         return map_of(*(kind_of(part.with_name(f"{field.name}{{}}")) for part in (kind.key_field, kind.item_field)))
@@ -626,7 +667,7 @@ def _arrow_type(kind: Kind) -> pa.DataType:
 
 def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any], tuple[Any, ...]]:
     """Return what checks that a record is a row of a schema, and returns it with the types of its kinds."""
-    checks = [_column_check(column, field) for column, field in zip(columns, schema)]
+    checks = column_checks(columns, schema)
     width = len(columns)
 
     def check(record: Any) -> tuple[Any, ...]:
@@ -637,8 +678,13 @@ def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any],
     return check
 
 
+def column_checks(columns: tuple[Column, ...], schema: pa.Schema) -> list[Conversion]:
+    """Return what checks a value of each column, and returns it with the type of its kind."""
+    return [_column_check(column, field) for column, field in zip(columns, schema)]
+
+
 def _column_check(column: Column, field: pa.Field) -> Conversion:
-    check = _value_check(column.kind, plain_type(field.type))
+    check = _value_check(column.kind, plain_type(field.type, narrow=True))
     nullable = column.nullable
 
     def convert(value: Any) -> Any:
@@ -655,7 +701,10 @@ def _column_check(column: Column, field: pa.Field) -> Conversion:
 def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
     """Return what returns a value as one of ``kind``; ``SqlError`` for others."""
     if kind.element is not None:
-        return functools.partial(_checked_list, kind, each(_value_check(kind.element, type_.value_type)))
+        of_each = each(_value_check(kind.element, type_.value_type))
+        if pa.types.is_fixed_size_list(type_):
+            of_each = then(of_each, _of_length(type_.list_size))
+        return functools.partial(_checked_list, kind, of_each)
     if kind.entry is not None:
         of_entry = _value_check(kind.entry, pa.struct([("key", type_.key_type), ("value", type_.item_type)]))
         of_list = functools.partial(_checked_list, kind, then(each(of_entry), checked_map))
@@ -669,15 +718,22 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         narrow = within(type_.bit_width, pa.types.is_signed_integer(type_))
     elif kind.scale is not None:
         narrow = _exactly(type_.precision, type_.scale)
+    elif pa.types.is_float16(type_):
+        narrow = _half_of_double
     elif kind in _NARROW:
         narrow = _NARROW[kind]
+    step = {"s": 1_000_000, "ms": 1_000}.get(getattr(type_, "unit", ""))
+    if step is not None:
+        narrow = then(narrow, _in_steps(step, type_))
+    elif pa.types.is_fixed_size_binary(type_):
+        narrow = _of_length(type_.byte_width)
     float_of_int = kind in DOUBLES
 
     def check(value: Any) -> Any:
         if type(value) is expected:
             return narrow(value)
         if float_of_int and (type(value) is int or value is NAN):
-            return narrow(float(value))
+            return narrow(_double_of(value))
         raise SqlError(f"it is {kind.value}, and {brief(value)} came")
 
     return check
@@ -726,11 +782,44 @@ def _exactly(precision: int, scale: int) -> Conversion:
     convert = rounded(precision, scale)
 
     def check(value: Decimal) -> Decimal:
-        if not value.is_finite() or convert(value) != value:
+        if not value.is_finite() or (same := convert(value)) != value:
             raise _does_not_fit(value, precision, scale)
+        return same or abs(same)  # there is one zero
+
+    return check
+
+
+def _in_steps(step: int, type_: pa.DataType) -> Conversion:
+    """Return what checks that a moment or a length of time is a whole number of steps of so many microseconds."""
+
+    def check(value: Any) -> Any:
+        if (value.microseconds if isinstance(value, datetime.timedelta) else value.microsecond) % step:
+            raise SqlError(f"{value} is no value of {type_}")
         return value
 
     return check
+
+
+def _of_length(length: int) -> Conversion:
+    def check(value: Any) -> Any:
+        if len(value) != length:
+            raise SqlError(f"a value has the length {length}, and {brief(value)} came")
+        return value
+
+    return check
+
+
+def _double_of(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise SqlError(f"{brief(value)} does not fit DOUBLE") from None
+
+
+def _text(value: str) -> str:
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise SqlError(f"{brief(value)} has half of a letter: VARCHAR is Unicode")
+    return value
 
 
 def _no_zone(value: datetime.datetime | datetime.time) -> datetime.datetime | datetime.time:
@@ -746,8 +835,9 @@ def _with_zone(value: datetime.datetime) -> datetime.datetime:
 
 
 _NARROW: Final[dict[Kind, Conversion]] = {
-    Kind.REAL: single,
+    Kind.REAL: _single_of_double,
     Kind.DOUBLE: canonical_float,
+    Kind.TEXT: _text,
     Kind.TIMESTAMP: _no_zone,
     Kind.TIME: _no_zone,
     Kind.INSTANT: _with_zone,
