@@ -278,6 +278,10 @@ def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
         ("create source a (n int) with (connector = 'postgres', password = 'x')", "write password = env('NAME')"),
         ("create source a (n int) with (connector = 'postgres', connection = 'host=a password=b')", "which logs would show"),
         ("create source a (n int) with (connector = 'kafka', brokers = 'x', keyed = 'true')", "have a column _key varchar"),
+        (
+            "create source a (_key text, n int lateness 5) with (connector = 'kafka', keyed = 'true')",
+            "rows below its watermark stay",
+        ),
         ("create source a (n int) with (connector = 'kafka', keyed = 'yes')", "keyed is 'true' or 'false', not 'yes'"),
         ("create source a (n int) with (path = 'x', path = 'y')", "each option once"),
         ("create source a (n int) with (path 'x')", "write `with (option = value, ...)`"),

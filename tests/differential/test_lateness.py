@@ -315,6 +315,7 @@ def test_what_belongs_to_a_lateness_is_not_changed_otherwise() -> None:
         assert sorted(views.read("ticks_late").rows) == [((1, 1), 1), ((3, -1), 1)]
         refused: list[tuple[Callable[[], object], str]] = [
             (lambda: views.write("clicks_late", insert=[(1, NOON, 1, 1)]), "nothing else changes it"),
+            (lambda: views.write("ticks", upsert=[(8,)], key=["at"]), "ticks has a lateness: rows below its watermark stay"),
             (lambda: views.drop("clicks_watermark"), "goes with a table that has a lateness"),
             (lambda: views.run_script(SERVED.replace("5", "6")), "already, with another lateness"),
             (lambda: views.run_script("create table clicks_late (n bigint)"), "already, with other columns"),

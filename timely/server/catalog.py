@@ -39,6 +39,9 @@ Encoded = tuple[list[tuple[str, bytes | None, str, str]], dict[str, str]]
 """A catalog as plain data: names with schemas, queries and marks, and the views of the script."""
 
 
+NO_KEYS: Final = "has a lateness: rows below its watermark stay, so that a row with their key would be there beside them"
+
+
 def late_of(table: str) -> str:
     """Return the name of the table of the changes that came too late for another one: its columns, and 1 or -1."""
     return f"{table}_late"

@@ -7,7 +7,9 @@ from typing import Any
 
 from timely import connect
 from timely.differential.tables.names.statements import ConnectorDefinition, EnvironmentVariable
+from timely.differential.tables.sources import lateness_of
 from timely.errors import ConfigurationError
+from timely.server.catalog import NO_KEYS
 
 
 class _Options:
@@ -77,6 +79,8 @@ def connector_of(statement: ConnectorDefinition) -> tuple[Any, list[str]]:
             keyed, debezium = options.flag("keyed"), options.flag("debezium")
             if (keyed or debezium) and "_key" not in schema.names:
                 raise ConfigurationError(f"{options.place}: rows that replace others by their key have a column _key varchar")
+            if keyed and lateness_of(schema, name) is not None:
+                raise ConfigurationError(f"{options.place}: its table {NO_KEYS}: declare it without LATENESS")
             url, topic = options.take("registry", ""), options.take("topic", name)
             registry = {"url": url} if url else None
             made = connect.KafkaSource(

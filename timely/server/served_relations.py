@@ -32,7 +32,7 @@ from timely.errors import (
     error_text,
 )
 from timely.recovery.state_registry import WorkerState
-from timely.server.catalog import Catalog, Definition, late_of
+from timely.server.catalog import NO_KEYS, Catalog, Definition, late_of
 from timely.server.computation import Computation, EndlessError, failure, watermark_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 
@@ -410,6 +410,8 @@ class ServedRelations:
     def replacements(self, name: str, upserts: Sequence[Row], key: Sequence[str], earlier: Mapping[Row, int]) -> list[Change]:
         """Return the changes of a table by which rows replace those with an equal key, after ``earlier`` ones of their epoch."""
         table = self.of(name)
+        if table.definition.lateness is not None:
+            raise ConfigurationError(f"table {table.name} {NO_KEYS}: insert and delete rows, or declare it without LATENESS")
         names = [column.name for column in table.contents.columns]
         if not key or not isinstance(key, list | tuple) or any(column not in names for column in key):
             raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
