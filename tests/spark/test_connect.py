@@ -27,7 +27,7 @@ from timely import spark as ts
 from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
 from timely.graphs import PregelVertex
 from timely.graphs import spark as graphs
-from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
+from timely.graphs.graphframes.column_expressions import compiled, compiled_aggregate
 from timely.inspect import LivePage
 
 pytestmark = pytest.mark.spark

@@ -46,16 +46,7 @@ def _computes(member: Member) -> bool:
 
 
 class Lifeline:
-    """A pipe whose end says that a run is over: ``reader`` for the processes, ``writer`` for the parent alone.
-
-    >>> lifeline = Lifeline()
-    >>> lifeline.deadline is None
-    True
-    >>> lifeline.end()
-    >>> lifeline.reader.poll()
-    True
-    >>> lifeline.reader.close()
-    """
+    """A pipe whose end says that a run is over: ``reader`` for the processes, ``writer`` for the parent alone."""
 
     def __init__(self) -> None:
         from multiprocessing import Pipe

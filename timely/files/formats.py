@@ -98,11 +98,7 @@ FORMATS: Final = {
 
 
 def extension_of(path: str | os.PathLike[str]) -> str:
-    """Return the extension of a path without a ``.gz`` after it.
-
-    >>> extension_of("data/edges.csv.gz")
-    '.csv'
-    """
+    """Return the extension of a path without a ``.gz`` after it."""
     file = Path(path)
     return Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
 

@@ -113,16 +113,7 @@ def line_of_row(path: str, how: TextFormat, row: int) -> int | None:
 
 
 def misquoted(path: str, how: TextFormat) -> str | None:
-    """Return what is wrong with the quotes of a file: a value in quotes ends where they close, at a delimiter or a line's end.
-
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.csv")
-    >>> _ = path.write_text('id,size\\n1,"5 ""\\n"\\n2,5"\\n')
-    >>> misquoted(str(path), TextFormat(","))
-    >>> _ = path.write_text('id,size\\n1,"5\\n2,"six\\n')
-    >>> misquoted(str(path), TextFormat(","))
-    "the quoted value that begins in line 2 is closed in line 3, and 'six' follows: write a quote in a value twice"
-    """
+    """Return what is wrong with the quotes of a file: a value in quotes ends where they close, at a delimiter or a line's end."""
     if how.quote is None:
         return None
     ends = np.zeros(256, bool)
@@ -204,11 +195,7 @@ _WITHIN[[*b":/-"]] = True
 
 
 def codes_in(columns: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return the first code of each column of texts that has one: a zero, and a digit or an ``x`` after it.
-
-    >>> codes_in([("zip", pa.array(["10115", "01067"])), ("n", pa.array(["0", "0.5", None]))])
-    {'zip': '01067'}
-    """
+    """Return the first code of each column of texts that has one: a zero, and a digit or an ``x`` after it."""
     first_codes = {}
     for name, column in columns:
         codes = column.filter(pc.match_substring_regex(column, _CODE))

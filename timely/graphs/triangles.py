@@ -49,16 +49,6 @@ class EdgeSet:
 
     Sorted segments of like size are merged, so the edges of a node are adjacent, and membership is a binary search. With a memory
     budget they may be on disk: lookups in order of the edges read each block about once.
-
-    >>> edges, some = EdgeSet(), Spool()
-    >>> some.append(np.array([[5 << 32 | 6, 0], [5 << 32 | 8, 0], [7 << 32 | 5, 0], [5 << 32 | 6, 0]]))
-    >>> [(new[:, 0] >> 32).tolist() for new in edges.add(some)]
-    [[5, 5, 7]]
-    >>> some.append(np.array([[7 << 32 | 5, 1]]))
-    >>> list(edges.add(some)), edges.versions(np.array([5 << 32 | 6, 1])).tolist()
-    ([], [0, -1])
-    >>> edges.find(np.array([7, 4, 5])).T.tolist()
-    [[0, 5, 0], [2, 6, 0], [2, 8, 0]]
     """
 
     def __init__(self) -> None:

@@ -302,16 +302,7 @@ class _Series:
 
 
 class RunSamples:
-    """Keeps samples of the runs that a page shows, and forgets those of runs that it no longer shows.
-
-    >>> kept = RunSamples()
-    >>> run = {"key": "a", "over": False, "workers": [{"worker": 0, "memory": 7}], "dataflows": []}
-    >>> for at in range(1000):
-    ...     kept.add([run], float(at))
-    >>> samples = kept.of(run)
-    >>> len(samples) <= 240, samples[0]["at"], samples[-1]["at"] >= 992, samples[0]["workers"]
-    (True, 0.0, True, {'0': [7, 0]})
-    """
+    """Keeps samples of the runs that a page shows, and forgets those of runs that it no longer shows."""
 
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}

@@ -43,12 +43,6 @@ class PagedFile:
     """A file in the directory of ``budget``, which counts its bytes and which a ``SpillError`` for a full disk names.
 
     Without a budget it is in the system's directory, and errors are those of the system. Pieces begin at multiples of ``align``.
-
-    >>> file = PagedFile(MemoryBudget())
-    >>> page = file.append([b"some", b"pieces"])
-    >>> [bytes(piece) for piece in file.read(page)], file.size
-    ([b'some', b'pieces'], 16)
-    >>> file.close()
     """
 
     __slots__ = ("_align", "_budget", "_file", "size")

@@ -56,12 +56,7 @@ def epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:
 
 
 def round_of(moment: object) -> int | None:
-    """Return the round of the innermost loop of a time; ``None`` of a time that is in no loop.
-
-    >>> from timely import LoopTime, Product
-    >>> round_of(Product(Product(0, 3), 4)), round_of(LoopTime(0, (1, 2))), round_of(7)
-    (4, 2, None)
-    """
+    """Return the round of the innermost loop of a time; ``None`` of a time that is in no loop."""
     inner = getattr(moment, "inner", None)
     if inner is None and (counters := getattr(moment, "counters", ())):
         inner = counters[-1]

@@ -14,17 +14,7 @@ from timely.worker.worker import Worker
 
 
 class InputCounts(Tracer):
-    """A tracer that counts the ``records`` of operators without inputs.
-
-    >>> worker = Worker()
-    >>> counts = InputCounts.of(worker)
-    >>> with worker.dataflow() as scope:
-    ...     stream = scope.to_stream(range(5))
-    ...     _ = stream.map(str), stream.map(repr)
-    >>> worker.run()
-    >>> counts.records, records_sent(worker)
-    (5, 5)
-    """
+    """A tracer that counts the ``records`` of operators without inputs."""
 
     def __init__(self) -> None:
         self.records = 0

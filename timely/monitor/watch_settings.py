@@ -43,11 +43,7 @@ class WatchSettings:
 
     @classmethod
     def wanted(cls, watch: bool | float) -> WatchSettings | None:
-        """Return the settings for ``watch``; ``None`` for none. ``ConfigurationError`` for a number that is not positive.
-
-        >>> WatchSettings.wanted(False), WatchSettings.wanted(5.0).patience
-        (None, 5.0)
-        """
+        """Return the settings for ``watch``; ``None`` for none. ``ConfigurationError`` for a number that is not positive."""
         if not isinstance(watch, int | float) or not (watch is False or watch > 0):
             raise ConfigurationError(
                 f"watch={watch!r}: give the seconds without movement after which to say what is stuck, or False for no watch"

@@ -54,11 +54,7 @@ def state_name(checkpoint: str, worker: int) -> str:
 
 
 def run_of(name: str) -> str | None:
-    """Return the run that a file belongs to; ``None`` for a name of another program.
-
-    >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("20240131-0123abcd.csv")
-    ('00000003-0123abcd', None)
-    """
+    """Return the run that a file belongs to; ``None`` for a name of another program."""
     parts = _NAME.fullmatch(name)
     return parts[1] if parts else None
 
@@ -69,11 +65,7 @@ def generation_of(run: str) -> int:
 
 
 def marks(names: Iterable[str]) -> list[str]:
-    """Return the names that show that their run has claimed a store.
-
-    >>> marks(["00000001-0123abcd.claim", "00000001-0123abcd-00000000-00000.state", "notes.claim"])
-    ['00000001-0123abcd.claim']
-    """
+    """Return the names that show that their run has claimed a store."""
     return [name for name in names if name.endswith((CLAIM, FENCE, MANIFEST)) and run_of(name) is not None]
 
 

@@ -106,12 +106,7 @@ class Comparison:
 
 
 def compare(checkpoint: Relations, program: Relations, renamed: Mapping[str, str] | None = None) -> Comparison:
-    """Return the comparison of a dataflow's relations in a checkpoint and in a program; ``renamed`` has old names and new ones.
-
-    >>> orders = RelationGraph("table", "n BIGINT", (), ("operator input#0",))
-    >>> print(compare({"orders": orders, "old": orders}, {"orders": attrs.evolve(orders, definition="n DOUBLE"), "new": orders}))
-    new: new; gone: old; changed: orders (it was n BIGINT, and is n DOUBLE)
-    """
+    """Compare the relations of a dataflow in a checkpoint and in a program; ``renamed`` has old names and new ones."""
     before = {called(name, renamed or {}): reading(relation, renamed or {}) for name, relation in checkpoint.items()}
     same = [name for name in program if name in before and before[name] == program[name]]
     return Comparison(
@@ -123,11 +118,7 @@ def compare(checkpoint: Relations, program: Relations, renamed: Mapping[str, str
 
 
 def called(name: str, names: Mapping[str, str]) -> str:
-    """Return the other name of a relation, where it or the one that it is below has another.
-
-    >>> called("totals/output", {"totals": "sums"}), called("total", {"totals": "sums"})
-    ('sums/output', 'total')
-    """
+    """Return the other name of a relation, where it or the one that it is below has another."""
     above = max((each for each in names if name == each or name.startswith(f"{each}/")), key=len, default="")
     return names.get(above, above) + name.removeprefix(above)
 

@@ -81,11 +81,6 @@ class StateWriter:
     """Produces one state file as ``chunks``; afterwards ``size``, ``digest`` and the ``sizes`` of the parts are known.
 
     Blocks that are ``known`` are not written again.
-
-    >>> writer = StateWriter("name")
-    >>> data = b"".join(writer.chunks([((0, "/flow/count#1", 0), [(7, "seven"), (None, "own")])]))
-    >>> len(data) == writer.size, writer.sizes[0, "/flow/count#1", 0] < len(data)
-    (True, True)
     """
 
     def __init__(self, name: str, known: Known | None = None) -> None:

@@ -36,9 +36,6 @@ def is_lost(error: object) -> bool:
     """Return whether an error says that a file is missing or damaged.
 
     Any other error (no permission, no network, too many open files) leaves the file possibly good.
-
-    >>> is_lost(FileNotFoundError(errno.ENOENT, "No such file")), is_lost(PermissionError(errno.EACCES, "Permission denied"))
-    (True, False)
     """
     return isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno in _LOST)
 

@@ -104,13 +104,6 @@ class RunDefaults:
 
         :class:`~timely.errors.ConfigurationError` for a name that begins with ``spark.timely.`` and is none of :data:`SETTINGS`,
         and for a value that cannot be.
-
-        >>> from timely.spark import local_session
-        >>> session = local_session(2)
-        >>> session.conf.set("spark.timely.patience", "2min")
-        >>> RunDefaults.of(session).patience
-        120.0
-        >>> session.conf.unset("spark.timely.patience")
         """
         values = {name: _read(name, session.conf.get(name)) for name in _names(session)}
         return cls(
@@ -127,12 +120,6 @@ class RunDefaults:
         A path or URI is returned as it is, and so is everything where ``spark.timely.checkpoint.dir`` is not set. Any other text
         names the run: its place is below that directory, by the application, the function and this name.
         :class:`~timely.errors.ConfigurationError` for an application without a name of its own.
-
-        >>> def ranks(scope, edges): ...
-        >>> RunDefaults(checkpoint_dir="s3://bucket/c", application="nightly").place("roads", "run", ranks)
-        's3://bucket/c/nightly/run-ranks/roads'
-        >>> RunDefaults(checkpoint_dir="s3://bucket/c", application="nightly").place("/mnt/c", "run", ranks)
-        '/mnt/c'
         """
         if self.checkpoint_dir is None or not isinstance(checkpoint, str | os.PathLike):
             return checkpoint

@@ -234,11 +234,7 @@ def mark(error: TimelyError, worker: int) -> None:
 
 
 def text_of(error: TimelyError) -> str:
-    """Return the text of an error that is raised elsewhere, with all its notes.
-
-    >>> text_of(SchemaError("there is no column 'n'"))
-    "SchemaError: there is no column 'n'\\n"
-    """
+    """Return the text of an error that is raised elsewhere, with all its notes."""
     return "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), ""])
 
 

@@ -72,11 +72,7 @@ def pack(position: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBa
 
 
 def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``batch`` in parts of at most ``rows`` rows, which share its memory; in one piece where ``rows`` is 0.
-
-    >>> [part.num_rows for part in cut(pa.RecordBatch.from_pydict({"x": [1, 2, 3]}), 2)]
-    [2, 1]
-    """
+    """Yield ``batch`` in parts of at most ``rows`` rows, which share its memory; in one piece where ``rows`` is 0."""
     if not 0 < rows < batch.num_rows:
         yield batch
         return
@@ -105,10 +101,6 @@ def unpack(batch: pa.RecordBatch, inputs: Sequence[InputTable]) -> Iterator[tupl
     """Split a batch from Spark into ``(epoch, position of the input, rows)``, in the order of its epochs.
 
     A single input comes as it is, several come packed. Raises :class:`~timely.errors.SchemaError` for a null or negative epoch.
-
-    >>> batch = pa.RecordBatch.from_pydict({"day": [0, 0, 2], "x": [1, 2, 3]})
-    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [InputTable("a", "day")])]
-    [(0, 0, [1, 2]), (2, 0, [3])]
     """
     column = inputs[0].epoch if len(inputs) == 1 else EPOCH if EPOCH in batch.schema.names else None
     slices = [(0, batch)] if column is None else _by_epoch(batch, column)

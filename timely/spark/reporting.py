@@ -104,13 +104,7 @@ class RunProgress:
 
 
 def summarize(reports: Iterable[WorkerMetrics], workers: int) -> RunProgress | None:
-    """Return how far a run is, given the last report of each worker that has made one; ``None`` of none.
-
-    >>> one = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 10}, {"y": 1}, 1, 1, 4, 9, 0, 2**20, 2**20, 2.0, 1.5, 0.5)
-    >>> two = attrs.evolve(one, worker=1, epoch=2, iteration=5, rows_in={"x": 5}, busy=0.5)
-    >>> str(summarize([one, two], workers=2))
-    'epoch 2, iteration 5; 15 rows in, 2 out; 2 workers, slowest 0, 2 MiB; 2 s'
-    """
+    """Return how far a run is, given the last report of each worker that has made one; ``None`` of none."""
     known = list(reports)
     if not known:
         return None
@@ -330,11 +324,7 @@ def monitor(session: SparkSession, run: RunEntry, name: str) -> Monitor:
 
 
 def name_of(build: object) -> str:
-    """Return the name of a dataflow: that of the function that builds it.
-
-    >>> name_of(name_of), name_of(lambda scope: {})
-    ('name_of', 'dataflow')
-    """
+    """Return the name of a dataflow: that of the function that builds it."""
     name = str(getattr(build, "__name__", ""))
     return name if name.isidentifier() else "dataflow"
 

@@ -210,11 +210,7 @@ def place(where: str | os.PathLike[str]) -> str:
 
 
 def interval(every: object) -> tuple[float, bool]:
-    """Return a ``checkpoint_every`` as epochs or seconds, and which. ``ConfigurationError`` for anything else.
-
-    >>> interval(3), interval(timedelta(minutes=1))
-    ((3.0, False), (60.0, True))
-    """
+    """Return a ``checkpoint_every`` as epochs or seconds, and which. ``ConfigurationError`` for anything else."""
     if isinstance(every, timedelta) and every > timedelta(0):
         return every.total_seconds(), True
     if isinstance(every, int) and not isinstance(every, bool) and every >= 1:
@@ -252,13 +248,6 @@ class Pace:
     """Decides, in every worker alike, how long the stretches are, and after which a checkpoint is written.
 
     A stretch is a range of epoch numbers, which may be days or milliseconds. One too short to matter doubles the next.
-
-    >>> pace = Pace(every=10, timed=False)
-    >>> pace.meet([IngestStatus(0, 0, 0.0, 0), IngestStatus(3, 0, 0.0, 0)])
-    Stretch(save=False, limit=10)
-    >>> pace.meet([IngestStatus(10, 10, 0.5, 0), IngestStatus(11, 7, 0.5, 0)])
-    Stretch(save=True, limit=20)
-    >>> pace.meet([IngestStatus(None, 9, 0.5, 0), IngestStatus(None, 2, 0.5, 0)])
     """
 
     __slots__ = ("_every", "_least", "_seen", "_stride", "_timed")

@@ -183,9 +183,6 @@ def carried(function: Function, name: str) -> Function:
     There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
     cannot be loaded. Actions raise it as a :class:`~timely.errors.ConfigurationError`. Raises this error where ``function``
     cannot be pickled.
-
-    >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
-    [2, 4]
     """
     content = _pickled(function)
     version = timely.__version__

@@ -40,11 +40,6 @@ def settle(session: SparkSession, workers: int | None, default: int | None = Non
 
     ``SparkError`` unless the session can run them. A stream ``stays`` up: it cannot wait for slots that other streams hold, and
     leaves one slot to Spark's own tasks.
-
-    >>> from timely.spark import local_session
-    >>> session = local_session(2)
-    >>> settle(session, 1), settle(session, None) - settle(session, None, stays=True)
-    (1, 1)
     """
     if is_connect(session):
         chosen = default if workers is None else workers
@@ -112,15 +107,7 @@ def _slots(context: SparkContext, needless: int) -> int:
 
 
 def _expected(master: str, setting: Callable[[str, str], Any]) -> tuple[float, bool]:
-    """Return how many slots the settings of a cluster promise, and whether that is sure, rather than at most.
-
-    >>> _expected("local-cluster[2,3,1024]", lambda name, default: default)
-    (6, True)
-    >>> _expected("spark://there:7077", lambda name, default: "8" if name == "spark.cores.max" else default)
-    (8, False)
-    >>> _expected("yarn", {"spark.executor.cores": "4", "spark.task.cpus": "2"}.get)
-    (4, True)
-    """
+    """Return how many slots the settings of a cluster promise, and whether that is sure, rather than at most."""
     cpus = int(setting("spark.task.cpus", "1"))
     if (match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)) is not None:
         return int(match[1]) * (int(match[2]) // cpus), True

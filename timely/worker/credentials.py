@@ -35,12 +35,6 @@ def make_identity(name: str) -> Identity:
 
     The certificate never expires, since clocks of machines differ; its use ends with the run. ``ConfigurationError`` without the
     package ``cryptography``, which only the machine that makes the keys needs.
-
-    >>> one, other = make_identity("worker"), make_identity("worker")
-    >>> one.certificate != other.certificate
-    True
-    >>> "PRIVATE" in repr(one)
-    False
     """
     try:
         from cryptography import x509
@@ -77,14 +71,7 @@ def write_credentials(path: str) -> None:
 
 
 def read_credentials(path: str) -> Identity:
-    """Return the identity in a file. ``ConfigurationError`` if it is none, or if other users may read the file.
-
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> write_credentials(f"{folder.name}/run.pem")
-    >>> read_credentials(f"{folder.name}/run.pem").certificate[:27]
-    b'-----BEGIN CERTIFICATE-----'
-    >>> folder.cleanup()
-    """
+    """Return the identity in a file. ``ConfigurationError`` if it is none, or if other users may read the file."""
     try:
         with open(path, "rb") as file:
             shared = os.fstat(file.fileno()).st_mode & 0o077

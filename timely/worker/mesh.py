@@ -48,12 +48,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Hello:
-    """The run (16 bytes), its generation, the worker that dials and the one it wants.
-
-    >>> hello = Hello(bytes(16), 7, sender=1, receiver=0)
-    >>> Hello.unpack(hello.pack()) == hello
-    True
-    """
+    """The run (16 bytes), its generation, the worker that dials and the one it wants."""
 
     run: bytes
     generation: int
@@ -236,13 +231,7 @@ def refuse(sock: socket.socket, reason: str, where: str = "", *, known: bool = F
 
 
 def open_listener(host: str, port: int = 0) -> socket.socket:
-    """Return a socket that listens at ``host`` on a port, by default on a free one.
-
-    >>> listener = open_listener("127.0.0.1")
-    >>> listener.getsockname()[0]
-    '127.0.0.1'
-    >>> listener.close()
-    """
+    """Return a socket that listens at ``host`` on a port, by default on a free one."""
     family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
@@ -335,17 +324,6 @@ def connect_mesh(
     All workers share ``identity``. Each dials those below it and admits those above it at ``listener``, which stays open, within
     ``timeout`` seconds in all. ``PeerLostError`` if a worker cannot be reached in time, ``AuthenticationError`` if something else
     listens at its address.
-
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> from timely.worker.credentials import make_identity
-    >>> listeners = [open_listener("127.0.0.1") for _ in range(2)]
-    >>> addresses = {i: listener.getsockname() for i, listener in enumerate(listeners)}
-    >>> workers = make_identity("worker")
-    >>> with ThreadPoolExecutor() as pool:
-    ...     zero, one = pool.map(lambda i: connect_mesh(i, listeners[i], addresses, workers), range(2))
-    >>> zero[1].send(b"hello"), one[0].recv(5)
-    (5, b'hello')
-    >>> for sock in (zero[1], one[0], *listeners): sock.close()
     """
     if len(run) != RUN:
         raise ConfigurationError(f"a mesh needs a run id of {RUN} bytes; this one has {len(run)}")

@@ -38,15 +38,6 @@ class SendQueue:
     file.
 
     What a full disk does not take stays in memory.
-
-    >>> queue = SendQueue(limit=5)
-    >>> queue.extend([b"first"])
-    >>> queue.extend([b"second", b"third"])
-    >>> queue.size, queue.on_disk
-    (16, 11)
-    >>> queue.sent(5)
-    >>> [bytes(piece) for piece in queue.pieces(9)]
-    [b'secondthird']
     """
 
     __slots__ = ("_files", "_items", "limit", "on_disk", "size")

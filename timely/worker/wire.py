@@ -94,19 +94,7 @@ def decode(body: memoryview, buffers: int) -> Any:
 
 
 class LargeBody:
-    """The body of a large frame with one buffer, in blocks: each is freed when it is unpickled, so that there is no second copy.
-
-    >>> message = [bytes(1 << 26), "end"]
-    >>> data = memoryview(b"".join(encode(message)))[HEADER.size :]
-    >>> body = LargeBody(len(data))
-    >>> at = 0
-    >>> while at < len(body):
-    ...     room = body.room(at)[:1_000_000]
-    ...     room[:] = data[at : at + len(room)]
-    ...     at += len(room)
-    >>> body.decode() == message
-    True
-    """
+    """The body of a large frame with one buffer, in blocks: each is freed when it is unpickled."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.runs import arrow_of
 from timely import ConfigurationError, SchemaError
-from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate
+from timely.graphs.graphframes.column_expressions import compiled, compiled_aggregate
 from timely.graphs.graphframes.pregel.expression_kernels import (
     ColumnAggregate,
     ColumnField,

@@ -34,11 +34,6 @@ def frame_data(data: Any) -> Any:
 
     An index without a name only numbers the rows, and is left out. One with names becomes the first columns, as
     ``reset_index()`` has them; ``SchemaError`` where a column has such a name already.
-
-    >>> import pandas
-    >>> frame = pandas.DataFrame({"word": ["to", "be"], "n": [2, 1]}).sort_values("n")
-    >>> frame_data(frame).column_names, frame_data(frame.set_index("n")).column_names
-    (['word', 'n'], ['n', 'word'])
     """
     kind: Any = getattr(sys.modules.get("pandas"), "DataFrame", ())
     if not isinstance(data, kind):

@@ -20,11 +20,7 @@ _FEW: Final = 9
 
 
 def partition_array(batch: Array, key: Key, workers: int) -> Parts:
-    """Return the parts of an array by worker: ``timely.dataflow.containers.container.partition`` for NumPy.
-
-    >>> [(worker, part.tolist()) for worker, part in partition_array(np.array([3, 4, 5]), lambda array: array, 2)]
-    [(0, [4]), (1, [3, 5])]
-    """
+    """Return the parts of an array by worker: ``timely.dataflow.containers.container.partition`` for NumPy."""
     columns = _key_columns(batch, key)
     if workers == 1:
         for column in columns:

@@ -31,11 +31,7 @@ _ROW_NUMBER: Final = pa.from_numpy_dtype(np.intp)
 
 
 def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
-    """Return the parts of an Arrow record batch by worker: ``timely.dataflow.containers.container.partition`` for Arrow.
-
-    >>> [(worker, part.to_pydict()) for worker, part in partition_batch(pa.record_batch({"n": [3, 4, 5]}), "n", 2)]
-    [(0, {'n': [4]}), (1, {'n': [3, 5]})]
-    """
+    """Return the parts of an Arrow record batch by worker: ``timely.dataflow.containers.container.partition`` for Arrow."""
     if callable(key):
         raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
     columns = [batch.column(place) for place in _places(key, batch.schema)]

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from timely.errors import ConfigurationError, SchemaError
-from timely.graphs.graphframes.expression_compiler import compiled, compiled_aggregate, compiled_list
+from timely.graphs.graphframes.column_expressions import compiled, compiled_aggregate, compiled_list
 from timely.graphs.graphframes.graph_tables import GraphTables
 from timely.graphs.graphframes.pregel.column_pregel import (
     ACTIVE,

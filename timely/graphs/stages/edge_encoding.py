@@ -42,11 +42,6 @@ class NodeParts:
 
     Equal nodes are in one part and have equal keys there, different nodes of a part different ones. Integers, dates and times
     have integers for keys that lie as close together as they do, so that a dictionary of a part is an array too.
-
-    >>> parts = NodeParts(pa.int64(), PARTS)
-    >>> which, keys = parts.split(None, [pa.array([5, 1029, 20_000]), pa.array([5])], "src")
-    >>> which.tolist(), [some.to_pylist() for (some,) in filter(None, keys)], parts.restore(3, pa.array([1568])).to_pylist()
-    ([0, 1, 3, 0], [[5, 5], [5], [1568]], [20000])
     """
 
     def __init__(self, kind: pa.DataType, count: int) -> None:

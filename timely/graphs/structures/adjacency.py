@@ -103,15 +103,7 @@ class _Sorted:
 
 
 class Adjacency:
-    """Edges by source, with so many further ``columns``. The sources are nodes of ``worker``, one of so many ``peers``.
-
-    >>> adjacency = Adjacency(columns=1)
-    >>> adjacency.add(np.array([[5, 6], [7, 8], [5, 9]]))
-    >>> adjacency.add(np.array([[7, 1]]))
-    >>> found = adjacency.find(np.array([7, 4, 5]))
-    >>> sorted((place, target) for places, (targets,) in found for place, target in zip(places.tolist(), targets.tolist()))
-    [(0, 1), (0, 8), (2, 6), (2, 9)]
-    """
+    """Edges by source, with so many further ``columns``. The sources are nodes of ``worker``, one of so many ``peers``."""
 
     def __init__(self, columns: int, worker: int = 0, peers: int = 1) -> None:
         self._columns = columns

@@ -186,13 +186,7 @@ def sorted_order(keys: Column) -> Column:
 
 @attrs.frozen(eq=False)
 class Lists:
-    """``starts`` has where the ``values`` of each place begin, and the end of the last.
-
-    >>> lists = Lists.of_distinct(np.array([2, 0, 2, 2]), np.array([7, 5, 6, 7]), 4)
-    >>> counts, values = lists.chosen(np.array([2, 1, 0]))
-    >>> counts.tolist(), values.tolist()
-    ([2, 0, 1], [6, 7, 5])
-    """
+    """``starts`` has where the ``values`` of each place begin, and the end of the last."""
 
     starts: Column
     values: Column

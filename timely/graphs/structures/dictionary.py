@@ -20,16 +20,7 @@ SPARE = 1 << 16
 
 
 class Dictionary:
-    """Codes for values of one type, given in the order in which the values turn up.
-
-    >>> dictionary = Dictionary()
-    >>> codes, new = dictionary.encode(pa.array(["b", "a", "b"]))
-    >>> codes.tolist(), new.to_pylist()
-    ([0, 1, 0], ['b', 'a'])
-    >>> codes, new = dictionary.encode(pa.array(["a", "c"]))
-    >>> codes.tolist(), new.to_pylist(), len(dictionary)
-    ([1, 2], ['c'], 3)
-    """
+    """Codes for values of one type, given in the order in which the values turn up."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -28,16 +28,7 @@ _SAMPLE: Final = 64
 
 
 class SortedBlocks:
-    """Sorted rows of one or more columns, without numbers below 0.
-
-    >>> rows = Spool()
-    >>> rows.append(np.array([[5, 50], [3, 30], [5, 51]]))
-    >>> by_key = SortedBlocks(rows)
-    >>> len(by_key), [block.tolist() for block in by_key]
-    (3, [[[3, 30], [5, 50], [5, 51]]])
-    >>> [(places.tolist(), which.tolist(), block[1, which].tolist()) for places, which, block in by_key.find(np.array([5, 4]))]
-    [([0, 0], [1, 2], [50, 51])]
-    """
+    """Sorted rows of one or more columns, without numbers below 0."""
 
     def __init__(self, *sources: Spool | SortedBlocks) -> None:
         """Sort the rows of all ``sources``. A spool is drained."""

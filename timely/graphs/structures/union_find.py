@@ -14,15 +14,7 @@ CHUNK = 1 << 16
 
 
 class UnionFind:
-    """The components of nodes ``0`` to ``len - 1``.
-
-    >>> components = UnionFind()
-    >>> components.grow(5)
-    >>> components.union(np.array([3, 1, 1]), np.array([4, 3, 4])).tolist()
-    [3, 4]
-    >>> components.find(np.arange(5)).tolist()
-    [0, 1, 2, 1, 1]
-    """
+    """The components of nodes ``0`` to ``len - 1``."""
 
     def __init__(self) -> None:
         self._nodes = 0

@@ -45,11 +45,7 @@ class NoKernel(Exception):
 
 
 def arithmetic(function: str) -> Kernel:
-    """Return the kernel of a function of Arrow that may overflow.
-
-    >>> arithmetic("add")(SPARK_LEGACY, pa.array([2**63 - 1, None]), pa.array([1, 1])).to_pylist()
-    [-9223372036854775808, None]
-    """
+    """Return the kernel of a function of Arrow that may overflow."""
     checked = f"{function}_checked"
 
     def compute(semantics: Semantics, *values: Any) -> Any:
@@ -81,11 +77,7 @@ def integral_divide(semantics: Semantics, left: Any, right: Any) -> Any:
 
 
 def remainder(semantics: Semantics, left: pa.Array, right: pa.Array) -> Any:
-    """Return remainders with the sign of ``left``.
-
-    >>> remainder(SPARK_LEGACY, pa.array([-7, 7]), pa.array([2, 0])).to_pylist()
-    [-1, None]
-    """
+    """Return remainders with the sign of ``left``."""
     right = _divisor(semantics, left, right)
     there = pc.and_(left.is_valid(), right.is_valid())
     filled = right.fill_null(1).to_numpy(zero_copy_only=False)
@@ -114,11 +106,7 @@ def equal(semantics: Semantics, left: Any, right: Any) -> Any:
 
 
 def less(semantics: Semantics, left: Any, right: Any) -> Any:
-    """Return which values are less.
-
-    >>> less(SPARK_ANSI, pa.array([1.0, float("nan")]), pa.array([float("nan")] * 2)).to_pylist()
-    [True, False]
-    """
+    """Return which values are less."""
     smaller = pc.less(left, right)
     if not _may_be_nan(semantics, left):
         return smaller
@@ -149,11 +137,7 @@ def one_of(semantics: Semantics, value: Any, *others: Any) -> Any:
 
 
 def extreme(better: Kernel) -> Kernel:
-    """Return the kernel of the value of each row that is ``better`` than the others, of those that are not null.
-
-    >>> extreme(less)(SPARK_ANSI, pa.array([3, None]), pa.array([2, 5])).to_pylist()
-    [2, 5]
-    """
+    """Return the kernel of the value of each row that is ``better`` than the others, of those that are not null."""
 
     def choose(semantics: Semantics, best: Any, *values: Any) -> Any:
         for value in values:
@@ -178,11 +162,7 @@ def coalesce(semantics: Semantics, *values: Any) -> Any:
 
 
 def case(semantics: Semantics, *parts: Any) -> Any:
-    """Return, of ``condition, value, ..., otherwise``, the value of the first condition of each row that is true.
-
-    >>> case(DUCKDB, pa.array([True, None]), pa.array([1, 2]), pa.scalar(0)).to_pylist()
-    [1, 0]
-    """
+    """Return, of ``condition, value, ..., otherwise``, the value of the first condition of each row that is true."""
     *pairs, chosen = parts
     for condition, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
         chosen = pc.if_else(pc.fill_null(condition, False), value, chosen)

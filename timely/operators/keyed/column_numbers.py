@@ -18,11 +18,7 @@ from timely.operators.keyed.numbers import row_value
 
 
 def canonical_column(column: Any) -> Any:
-    """Return a column with one NaN and one zero; others than floats as they are.
-
-    >>> canonical_column(pa.array([-0.0, 1.5])).to_pylist()
-    [0.0, 1.5]
-    """
+    """Return a column with one NaN and one zero; others than floats as they are."""
     kind = column.type
     if pa.types.is_float16(kind):
         return canonical_column(column.cast(pa.float32())).cast(kind)
@@ -32,11 +28,7 @@ def canonical_column(column: Any) -> Any:
 
 
 def has_nan(column: Any) -> bool:
-    """Return whether a column of floats has NaN. Their sum tells most often, in a third of the time.
-
-    >>> has_nan(pa.array([1.0, math.inf])), has_nan(pa.array([math.inf, -math.inf])), has_nan(pa.array([math.nan, None]))
-    (False, False, True)
-    """
+    """Return whether a column of floats has NaN. Their sum tells most often, in a third of the time."""
     if not pa.types.is_float16(column.type):
         total = pc.sum(column).as_py()
         if total is None or total == total:
@@ -122,12 +114,6 @@ def aggregated(table: pa.Table, keys: Sequence[str], columns: Sequence[Aggregate
 
     Functions are Arrow's ``sum``, ``product``, ``min``, ``max``, ``any``, ``all`` and ``count``. ``ArrowInvalid`` for sums and
     products that are too large for 64 bits, or 38 digits, unless sums are to ``wrap``.
-
-    >>> table = pa.table({"k": [7, 5, 7], "v": [1, 2, None]})
-    >>> aggregated(table, ["k"], [("n", None), ("total", ("v", "sum"))]).to_pylist()
-    [{'k': 7, 'n': 2, 'total': 1}, {'k': 5, 'n': 1, 'total': 2}]
-    >>> aggregated(table, [], [("n", ("v", "count"))]).to_pylist()
-    [{'n': 2}]
     """
     table = canonical_keys(table, keys)
     checks = {}

@@ -14,13 +14,7 @@ import attrs
 
 @attrs.frozen
 class MergePolicy:
-    """Neighbours merge where the older has less than ``ratio`` times the size of the newer; without a ratio, all runs merge.
-
-    >>> GEOMETRIC.due([100, 30, 20, 5]), GEOMETRIC.due([100, 40, 20]), EVERYTHING.due([100, 40, 20])
-    (slice(1, 3, None), None, slice(0, 3, None))
-    >>> GEOMETRIC.due([100, 40, 20], cancelling=[False, True, False])
-    slice(1, 2, None)
-    """
+    """Neighbours merge where the older has less than ``ratio`` times the size of the newer; without a ratio, all runs merge."""
 
     ratio: int | None
 

@@ -74,11 +74,7 @@ CANONICAL: Final = frozenset({int, bool, str, bytes, type(None), datetime.date, 
 
 
 def canonical(value: Any) -> Any:
-    """Return the value that stands for all that are equal to it: one NaN, one zero, and Python's numbers for those of NumPy.
-
-    >>> canonical(float("nan")) is canonical((Decimal("nan"), 1))[0], canonical(-0.0), canonical((1, "a"))
-    (True, 0.0, (1, 'a'))
-    """
+    """Return the value that stands for all that are equal to it: one NaN, one zero, and Python's numbers for those of NumPy."""
     kind = type(value)
     if kind in CANONICAL:
         return value
@@ -132,11 +128,7 @@ _COMPARED: Final = CANONICAL - {NotANumber} | {float, Decimal}
 
 
 def order_key(value: Any) -> Any:
-    """Return what canonical values are sorted by where decimals and NaN may meet.
-
-    >>> sorted([Decimal(2), NAN, Fraction(3, 2), Decimal("inf")], key=order_key)
-    [Fraction(3, 2), Decimal('2'), Decimal('Infinity'), nan]
-    """
+    """Return what canonical values are sorted by where decimals and NaN may meet."""
     kind = type(value)
     if kind in _COMPARED:
         return value
@@ -199,11 +191,6 @@ class ExactSum:
     """An exact sum of numbers of any types, of which each may be added any number of times, also below zero.
 
     It is a float where there are floats, and else a decimal or fraction where there are such. NumPy's scalars are Python's.
-
-    >>> total = ExactSum.of([(0.1, 1), (0.2, 1), (math.inf, 1), (Fraction(1, 3), 2)])
-    >>> total.add(math.inf, -1)
-    >>> total.result() == float(Fraction(0.1) + Fraction(0.2) + Fraction(2, 3)), ExactSum.of([(Decimal("1.10"), 3)]).result()
-    (True, Decimal('3.30'))
     """
 
     __slots__ = ("_beside", "_imaginary", "_parts", "_whole")

@@ -31,10 +31,6 @@ def sorted_keys(numbers: Array, runs: bool = False) -> tuple[SortedKeys, Array]:
     """Return the keys of rows with these numbers, and the row numbers in the order of the keys; equal ones keep their order.
 
     With ``runs`` the numbers are sorted runs one after the other, which a stable sort merges in linear time.
-
-    >>> found, order = sorted_keys(np.array([7, 5, 7]))
-    >>> found.keys.tolist(), found.offsets.tolist(), order.tolist()
-    ([5, 7], [0, 1, 3], [1, 0, 2])
     """
     rows = len(numbers)
     if not rows:
@@ -54,11 +50,7 @@ def sorted_keys(numbers: Array, runs: bool = False) -> tuple[SortedKeys, Array]:
 
 
 def group_starts(*columns: Array) -> Array:
-    """Return where each group of equal rows of sorted columns begins.
-
-    >>> group_starts(np.array([5, 5, 7])).tolist()
-    [0, 2]
-    """
+    """Return where each group of equal rows of sorted columns begins."""
     begins = np.zeros(len(columns[0]), bool)
     begins[:1] = True
     for column in columns:
@@ -67,12 +59,7 @@ def group_starts(*columns: Array) -> Array:
 
 
 def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """Return, for ranges of rows, the number of the range and the row of each.
-
-    >>> numbers, rows = spread(np.array([5, 6]), np.array([10, 20]), np.array([2, 1]))
-    >>> numbers.tolist(), rows.tolist()
-    ([5, 5, 6], [10, 11, 20])
-    """
+    """Return, for ranges of rows, the number of the range and the row of each."""
     ends = lengths.cumsum()
     total = int(ends[-1]) if len(ends) else 0
     if total == len(lengths) and (lengths == 1).all():
@@ -81,12 +68,7 @@ def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]
 
 
 def pairs(one: SortedKeys, other: SortedKeys, limit: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield keys, rows of ``one`` and rows of ``other``: all pairs with equal keys, about ``limit`` at a time.
-
-    >>> (one, _), (other, _) = sorted_keys(np.array([5, 7])), sorted_keys(np.array([7, 7, 8]))
-    >>> [[column.tolist() for column in found] for found in pairs(one, other, 10)]
-    [[[7, 7], [1, 1], [0, 1]]]
-    """
+    """Yield keys, rows of ``one`` and rows of ``other``: all pairs with equal keys, about ``limit`` at a time."""
     first, second = equal_keys(one.keys, other.keys)
     if not len(first):
         return
@@ -103,12 +85,7 @@ def pairs(one: SortedKeys, other: SortedKeys, limit: int) -> Iterator[tuple[Arra
 
 
 def equal_keys(one: Array, other: Array) -> tuple[Array, Array]:
-    """Return the places of the numbers that two arrays have both, each ascending and of different numbers.
-
-    >>> one, other = equal_keys(np.array([1, 3, 5]), np.array([3, 4, 5]))
-    >>> one.tolist(), other.tolist()
-    ([1, 2], [0, 2])
-    """
+    """Return the places of the numbers that two arrays have both, each ascending and of different numbers."""
     if len(one) > len(other):
         second, first = equal_keys(other, one)
         return first, second

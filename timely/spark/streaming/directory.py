@@ -24,15 +24,7 @@ from timely.recovery.store import is_uri, write_file
 
 @attrs.frozen
 class StreamDirectory:
-    """A directory, by its URI or path.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     directory = StreamDirectory.at(folder)
-    ...     directory.write("inputs/0/a", lambda file: file.write(b"rows"))
-    ...     directory.read("inputs/0/a"), directory.names("inputs/0")
-    (b'rows', ['a'])
-    """
+    """A directory, by its URI or path."""
 
     uri: str
     path: str

@@ -69,16 +69,6 @@ def read_share(directory: StreamDirectory, files: Sequence[File], worker: int, w
 
     With as many files as workers each goes to one worker as a whole, else each worker reads a slice of every one.
     ``CheckpointError`` for a file that is missing or damaged.
-
-    >>> import tempfile
-    >>> rows = pa.record_batch({"n": list(range(5))})
-    >>> def fill(file):
-    ...     with pa.ipc.new_file(file, rows.schema) as writer: writer.write_batch(rows)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     directory = StreamDirectory.at(folder)
-    ...     directory.write("a", fill)
-    ...     [[batch.to_pydict() for batch in read_share(directory, [File("a", 5)], worker, 2)] for worker in range(2)]
-    [[{'n': [0, 1]}], [{'n': [2, 3, 4]}]]
     """
     whole = len(files) >= workers
     for number, file in enumerate(files):

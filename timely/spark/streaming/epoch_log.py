@@ -66,16 +66,6 @@ class EpochLog:
 
     ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then query and log do not belong
     together.
-
-    >>> from timely.recovery import MemoryStore
-    >>> log = EpochLog(MemoryStore())
-    >>> log.ingest(0, [File("inputs/0/a", 3)])
-    >>> log.commit(0, {"counts": [File("outputs/0/a", 2)]})
-    >>> log.stage(0), log.stage(1), log.delivered
-    (<Stage.COMMITTED: 'committed'>, <Stage.NEW: 'new'>, -1)
-    >>> log.deliver(0)
-    >>> log.stage(0), log.delivered
-    (<Stage.DELIVERED: 'delivered'>, 0)
     """
 
     def __init__(self, store: Store) -> None:
@@ -299,16 +289,6 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
 
     A second delivery, because the driver ended before the first was noted, has the same files. An epoch whose rows make the
     dataflow raise is withdrawn, so that they can be repaired at the source, or filtered out, before the next start.
-
-    >>> class Printing:
-    ...     def ingest(self, epoch): return [File(f"in {epoch}", 1)]
-    ...     def compute(self, epoch): return {"all": [File(f"out {epoch}", 1)]}
-    ...     def deliver(self, epoch, outputs): print(epoch, outputs["all"][0].name)
-    >>> from timely.recovery import MemoryStore
-    >>> log = EpochLog(MemoryStore())
-    >>> process_epoch(log, 0, Printing()), process_epoch(log, 0, Printing())
-    0 out 0
-    (True, False)
     """
     stage = epoch_log.stage(epoch)
     if stage is Stage.DELIVERED:

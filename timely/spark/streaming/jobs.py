@@ -19,13 +19,7 @@ from timely.spark.slots import reserve
 
 
 class StreamJobs:
-    """The jobs of one stream in its session, in the process that runs its epochs: the driver, or one at the server.
-
-    >>> from timely.spark import local_session
-    >>> jobs = StreamJobs(local_session(2), "timely-1")
-    >>> jobs.spare(1) >= 1, jobs.addresses
-    (True, ('127.0.0.1', '127.0.0.1'))
-    """
+    """The jobs of one stream in its session, in the process that runs its epochs: the driver, or one at the server."""
 
     def __init__(self, session: SparkSession, group: str) -> None:
         self.session = session

@@ -5,6 +5,7 @@ Workers are stepped by hand, so a run follows from its arguments. ``run_resumed`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -86,11 +87,7 @@ def columns_of(rows: Sequence[Update]) -> Any:
 
 
 def arrow_of(rows: Sequence[Update]) -> list[Any]:
-    """Return updates as Arrow rows, a container for each difference; as they are unless all are pairs of a number and a tuple.
-
-    >>> [list(updates) for updates in arrow_of([((1, ("a",)), 1), ((2, ("b",)), -1), ((3, ("c",)), 1)])]
-    [[((1, ('a',)), 1), ((3, ('c',)), 1)], [((2, ('b',)), -1)]]
-    """
+    """Return updates as Arrow rows, a container for each difference; as they are unless all are pairs of a number and a tuple."""
     if any(type(record) is not tuple or tuple(map(type, record)) != (int, tuple) for record, _ in rows):
         return [rows]
     import numpy as np
@@ -167,49 +164,10 @@ def run(
     [(2, 0, 2), (2, 1, -1)]
     """
     with conditions(compact, containers):
-        cluster = Cluster(workers)
-        if seed is None and time is int:
-            return _run_in_order(cluster, build, inputs, one_by_one, diff, containers)
-        random = None if seed is None else Random(seed)
-        return _run_unordered(cluster, build, inputs, time, one_by_one, random, diff, containers)
+        return _run(Cluster(workers), build, inputs, time, one_by_one, None if seed is None else Random(seed), diff, containers)
 
 
-def _run_in_order(
-    cluster: Cluster,
-    build: Build,
-    inputs: Sequence[Sequence[Change]],
-    one_by_one: bool,
-    diff: Any,
-    containers: Containers,
-) -> list[Change]:
-    sessions: list[list[InputSession[Any, Any]]] = []
-    outputs: list[tuple[Output[Any, Any], Ring]] = []
-    for worker in cluster.workers:
-        with worker.dataflow(int) as scope:
-            opened = [new_collection(scope, diff=diff) for _ in inputs]
-            result = build(*(collection for _, collection in opened))
-            outputs.append((result.output(), result.ring))
-        sessions.append([session for session, _ in opened])
-    sends: dict[int, dict[InputSession[Any, Any], list[Update]]] = {}
-    for which, changes in enumerate(inputs):
-        for index, (record, when, difference) in enumerate(changes):
-            session = sessions[index % len(sessions)][which]
-            sends.setdefault(when, {}).setdefault(session, []).append((record, difference))
-    for time in sorted(sends):
-        for feeds in sessions:
-            for session in feeds:
-                session.advance_to(time)
-        if one_by_one:
-            cluster.settle()
-        for session, rows in sends[time].items():
-            _send(session, rows, containers)
-    for feeds in sessions:
-        for session in feeds:
-            session.close()
-    return _results(cluster, outputs)
-
-
-def _run_unordered(
+def _run(
     cluster: Cluster,
     build: Build,
     inputs: Sequence[Sequence[Change]],
@@ -239,13 +197,13 @@ def _run_unordered(
         sends.sort(key=lambda send: place[send[0]])
     else:
         random.shuffle(sends)
-    left = [send[0] for send in sends]
+    left = Counter(send[0] for send in sends)
     for when, worker_index, which, batch in sends:
         feeds[worker_index][which].send(when, batch)
-        left.remove(when)
+        left[when] -= 1
         if random is not None:
             cluster.step_some(random)
-        if when not in left and (random is None or random.random() < 0.7):
+        if not left[when] and (random is None or random.random() < 0.7):
             for every in feeds:
                 for feed in every:
                     feed.done(when)
@@ -263,13 +221,13 @@ def _run_unordered(
 def _messages(
     inputs: Sequence[Sequence[Change]], workers: int, random: Random | None, containers: Containers
 ) -> list[tuple[Any, int, int, Any]]:
-    """Return ``(time, worker, input, container)``: one update in each, or several of a time where they are to be columns."""
+    """Return ``(time, worker, input, container)``: rows that come at random one by one, others several of a time."""
     updates = [
         (when, index % workers, which, (record, difference))
         for which, changes in enumerate(inputs)
         for index, (record, when, difference) in enumerate(changes)
     ]
-    if containers == "rows":
+    if containers == "rows" and random is not None:
         return [(*place, [update]) for *place, update in updates]
     together: dict[tuple[Any, int, int], list[list[Update]]] = {}
     for when, worker, which, update in updates:
@@ -278,6 +236,8 @@ def _messages(
             batches.append([])
         batches[-1].append(update)
     messages = [(*place, batch) for place, batches in together.items() for batch in batches if batch]
+    if containers == "rows":
+        return messages
     if containers == "arrow":
         return [(*place, part) for *place, batch in messages for part in arrow_of(batch)]
     return [

@@ -70,20 +70,6 @@ def bulk_synchronous(name: str, inputs: Sequence[Stream[T, Any]], program: StepP
     A checkpoint may be in the middle of a loop.
 
     Source: Valiant, "A bridging model for parallel computation" (1990).
-
-    >>> import timely
-    >>> class Greatest(StepProgram[list[int]]):
-    ...     def begin(self, info, collected):
-    ...         return [max(number for batch in collected[0] for number in batch)]
-    ...         yield
-    ...     def round(self, info, state):
-    ...         state[:] = [max((yield state * info.peers))]
-    ...         return False
-    ...     def end(self, info, state):
-    ...         return state
-    ...         yield
-    >>> timely.example(lambda scope: bulk_synchronous("greatest", [scope.to_stream([3, 1, 2])], Greatest()))
-    [(0, [3])]
     """
     running: _Running[T] = _Running(program)
     own = [(stream, Pipeline) for stream in inputs]

@@ -61,13 +61,7 @@ class ColumnAggregate:
 
 
 def evaluate(expression: ColumnExpression, table: pa.Table) -> pa.Array:
-    """Return a value for each row. ``SchemaError`` where Spark raises too: overflow, division by zero, a cast that cannot be.
-
-    >>> table = pa.table({"x": [1, None, 3]})
-    >>> double = FunctionCall("Multiply", (ColumnField("x"), Constant(2, pa.int64())), pa.int64())
-    >>> evaluate(FunctionCall("Coalesce", (double, Constant(0, pa.int64())), pa.int64()), table).to_pylist()
-    [2, 0, 6]
-    """
+    """Return a value for each row. ``SchemaError`` where Spark raises too: overflow, division by zero, a cast that cannot be."""
     if isinstance(expression, ColumnField):
         column = table[expression.name]
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -259,14 +253,7 @@ def partial_aggregate(function: ColumnAggregate, groups: Column, count: int, tab
 
 
 def merged_aggregate(function: ColumnAggregate, groups: Column, count: int, partials: Sequence[Sequence[pa.Array]]) -> pa.Array:
-    """Return a value for each of ``count`` groups, of partial aggregates whose groups are ``groups``, one part after the other.
-
-    >>> rows = pa.table({"x": [1.0, 2.0, None]})
-    >>> total = ColumnAggregate("Sum", ColumnField("x"), pa.float64())
-    >>> some, others = (partial_aggregate(total, np.array([2, 2, 0]), 3, rows) for _ in range(2))
-    >>> merged_aggregate(total, np.array([0, 1, 2, 0, 1, 2]), 3, [some, others]).to_pylist()
-    [None, None, 6.0]
-    """
+    """Return a value for each of ``count`` groups, of partial aggregates whose groups are ``groups``, one after the other."""
     columns = [_concatenated(parts) for parts in zip(*partials, strict=True)]
     there = _true(columns[0].is_valid())
     groups, columns = groups[there], [column.filter(pa.array(there)) for column in columns]
