@@ -6,9 +6,10 @@ This module imports nothing of the package, so that every layer may import it.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 _REPR_LIMIT: Final = 200
@@ -55,6 +56,26 @@ def brief(value: object) -> str:
     except Exception as trouble:
         return f"a {type(value).__name__}, which raises {type(trouble).__name__} when printed"
     return text if len(text) <= _REPR_LIMIT else f"{text[: _REPR_LIMIT - 4]} ..."
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that proposes the known name nearest to ``name``; nothing where none is near.
+
+    >>> did_you_mean("sale", ["sales", "shops"]), did_you_mean("orders", ["shops"])
+    ('; did you mean sales?', '')
+    """
+    near = difflib.get_close_matches(name, [each for each in known if each != name], 1, 0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def listed_names(names: Iterable[str]) -> str:
+    """Return names for a message, the first twenty of many.
+
+    >>> listed_names(["a", "b"]), listed_names([]), listed_names(map(str, range(22)))[-12:]
+    ('a, b', 'none', '19, 2 others')
+    """
+    shown = list(names)
+    return ", ".join(shown[:20] + [f"{len(shown) - 20} others"] * (len(shown) > 20)) or "none"
 
 
 def require_package(package: str, subject: str, extra: str) -> None:

@@ -9,7 +9,6 @@ import itertools
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
@@ -19,10 +18,8 @@ import timely
 from tests.cli.commands import ROOT
 from tests.cli.debian_components import component_rows, expected_components
 from timely.cli import main
-from timely.cli.debian import DATA, KINDS, packages, requirements
-from timely.cli.demo import DRAWN, LISTED, Circle, circles, picture, table
-
-SVG = "{http://www.w3.org/2000/svg}"
+from timely.cli.debian import DATA, packages, requirements
+from timely.cli.demo import LISTED, Circle, circles, table
 
 
 def test_the_components_are_those_that_scipy_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,14 +32,14 @@ def test_the_components_are_those_that_scipy_finds(tmp_path: Path, capsys: pytes
     sizes = sorted(((-size, name) for name, size in Counter(components.values()).items()))[:3]
     listed = [line.split() for line in printed.splitlines() if line[:8].strip().replace(",", "").isdigit()]
     assert listed == [[f"{-size:,}", name] for size, name in sizes]
-    assert printed.endswith(f"{tmp_path / 'circles.svg'}\n")
+    assert printed.endswith(f"{tmp_path / 'components.parquet'}\n")
 
 
 def test_a_second_run_replaces_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("suggests", "recommends"):
         assert main(["demo", "--engine", "local", "--kind", kind, "--output", str(tmp_path)]) == 0
     assert component_rows(tmp_path) == sorted(expected_components(("recommends",)).items())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["circles.svg", "components.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["components.parquet"]
 
 
 def test_an_output_that_is_a_file_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,11 +139,6 @@ def test_circles_come_by_size_and_their_packages_by_how_many_require_them() -> N
     assert result[0].packages == ("z", "y", "x")
 
 
-def test_a_pair_has_the_strictest_of_its_kinds() -> None:
-    (result,) = circles({"a": "a", "b": "a"}, [("a", "b", kind) for kind in KINDS])
-    assert result.requirements == {("a", "b"): "depends"}
-
-
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_a_large_circle_is_listed_in_part_and_no_line_is_wider_than_the_terminal(width: int) -> None:
     large, small = wheel(1234), wheel(LISTED, "small")
@@ -155,22 +147,3 @@ def test_a_large_circle_is_listed_in_part_and_no_line_is_wider_than_the_terminal
     assert lines[3].endswith("…") and max(map(len, lines)) == width
     assert lines[2 + LISTED].strip() == f"and {1234 - LISTED:,} more"
     assert len(lines) == 1 + (2 + LISTED) + (1 + LISTED)
-
-
-@pytest.mark.parametrize("size", [2, 3, DRAWN, DRAWN + 1, 500])
-def test_a_picture_has_labels_that_do_not_overlap_and_an_arrow_for_each_requirement(size: int) -> None:
-    result = wheel(size)
-    root = ET.fromstring(picture([result]))
-    drawn = result.packages[:DRAWN]
-    labels = [text for text in root.iter(f"{SVG}text") if text.get("class") == "label"]
-    assert sorted(str(text.text) for text in labels) == sorted(drawn)
-    for one, other in itertools.combinations(labels, 2):
-        same_side = one.get("text-anchor") == other.get("text-anchor")
-        assert not same_side or abs(float(one.attrib["y"]) - float(other.attrib["y"])) >= 13
-    arrows = [path for path in root.iter(f"{SVG}path") if "class" in path.attrib]
-    assert len(arrows) == sum(package in drawn and other in drawn for package, other in result.requirements)
-
-
-def test_a_picture_escapes_names_and_may_be_empty() -> None:
-    assert "a&lt;b" in picture(circles({"a<b": "a<b", "c": "a<b"}, []))
-    assert ET.fromstring(picture([])).findall(f".//{SVG}circle") == []

@@ -36,7 +36,6 @@ def test_both_engines_find_the_same_in_the_demo(
     assert printed_circles(ended.stdout) == printed_circles(capsys.readouterr().out)
     tables = [component_rows(tmp_path / engine) for engine in ("spark", "local")]
     assert tables[0] == tables[1] == sorted(expected_components(KINDS if kind == "all" else (kind,)).items())
-    assert (tmp_path / "spark" / "circles.svg").read_bytes() == (tmp_path / "local" / "circles.svg").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "spark"], "nothing else is left behind"
 
 

@@ -289,7 +289,7 @@ def defined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
         ("create source a with (path = 'x')", "write `create table name (column type, ...)`"),
         ("create source a (n int) with (path = 3)", "a value is a text or env('NAME')"),
         ("create source a (n int)", "write `with (option = value, ...)`"),
-        ("create source a (n nope) with (path = 'x')", "at line 1, column 18: the type nope is not supported"),
+        ("create source a (n nope) with (path = 'x')", "at line 1, column 18: there is no type nope here"),
         ("create sink a from nope with (connector = 'sqlite')", "sink a: there is no table or view nope"),
         ("create sink a with (connector = 'sqlite')", "write `create sink name from view with"),
         ("create sink a from totals with (connector = 'sqlite', path = 'x')", "sink a: write key = '...'"),

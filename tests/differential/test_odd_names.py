@@ -171,4 +171,4 @@ def test_a_name_that_is_not_there_is_named_with_those_that_are(query: str) -> No
             dd.sql(scope, query, orders=orders)
         orders.output()
     assert str(raised.value).startswith(WRONG_NAMES[query])
-    assert ("orders has id, country: did you mean country?" in str(raised.value)) is ("select contry" in query)
+    assert ("orders has id, country; did you mean country?" in str(raised.value)) is ("select contry" in query)

@@ -1,14 +1,17 @@
 """What SQL says is meant or refused: each clause and each argument of a query, and what the parser would let pass.
 
-White box: the parser offers arguments that no text of a test has, so they are put into its trees.
+White box: the parser offers arguments that no text of a test has, so they are put into its trees. Each hint of a table is tried.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlglot import exp
 
@@ -16,6 +19,8 @@ import timely
 from tests.differential.sql_epochs import QUERIES, SCHEMAS, stream
 from timely import SqlError
 from timely import differential as dd
+from timely.dataflow import declared_schema
+from timely.differential.tables.names.hints import FUNCTION_HINTS, TYPE_HINTS
 from timely.differential.tables.names.queries import query_of, relation_of
 from timely.differential.tables.table_class import relations
 
@@ -101,7 +106,7 @@ REFUSED = {
         "select abs(amount) over () from orders": "column 8: OVER is supported behind aggregates and window functions",
         "select distinct on ('[') id from orders order by id": "'[' at line 1, column 21: DISTINCT ON takes names",
         "select quantile_disc(id, . 0.25) from orders": "this is not a number",
-        "select date() from orders": "date() at line 1, column 8: this is not supported here: there is no function date here",
+        "select date() from orders": "date() at line 1, column 8: there is no function date here; write moment::date",
         "select id, time() x from orders": "time() at line 1, column 12: ",
         "select id, n orders full join lines using (id)": "a join needs FROM before it",
         "1 a union select 2": "1 a at line 1, column 1: a set operation stands between queries",
@@ -155,7 +160,7 @@ REFUSED = {
         "select rank(id) over (order by id) from orders": "column 8: rank takes no argument",
         "select row_number() from orders": "column 8: row_number is no aggregate: it stands right before OVER",
         "select id\nfrom (lines\n join orders using (n))": "n at line 3, column 21: there is no column of this name in orders",
-        "select (id + amount) * nope(1, (2)) from orders": "nope(1, (2)) at line 1, column 24: this is not supported here",
+        "select (id + amount) * nope(1, (2)) from orders": "nope(1, (2)) at line 1, column 24: there is no function nope here",
     },
     "sql-19": {
         "bare select": "'select' at line 1, column 6: the query cannot be parsed",
@@ -181,7 +186,7 @@ REFUSED = {
         "select (select coalesce(sum(n), l.n) from lines l where l.n = o.id) from orders o": "l.n at line 1, column 33: no such",
     },
     "sql-19 parts": {
-        "select id from orders order by id(1)": "id(1) at line 1, column 32: this is not supported here: there is no function id",
+        "select id from orders order by id(1)": "id(1) at line 1, column 32: there is no function id",
         "select distinct id from orders order by upper(id)": "upper(id) at line 1, column 41: ",
         "select sum(id) as n from orders order by id": "id at line 1, column 42: no such column here",
         "select ifnull(id, 1, null) from orders": "column 8: it does not take (BIGINT, BIGINT, NULL)",
@@ -193,7 +198,7 @@ REFUSED = {
         "select time_bucket('dow', day) from lines": "column 8: it does not take (VARCHAR, DATE)",
         "select sum(order by id) from orders": "sum(order by id) at line 1, column 8: something is missing in it",
         "select *, count(*) from orders": "* at line 1, column 8: no such column here; next to aggregates it must stand in",
-        "select array() from orders": "array() at line 1, column 8: this is not supported here",
+        "select array() from orders": "array() at line 1, column 8: there is no function array here",
         "select max(id, all) from orders": "all at line 1, column 16: the query cannot be parsed: this is one too many here",
         "select id from orders where id between 1 5": "'5' at line 1, column 42: the query cannot be parsed: AND is missing",
         "select id from orders order by id asc desc": "desc at line 1, column 39: the query cannot be parsed: this is one",
@@ -231,7 +236,7 @@ REFUSED = {
     },
     "sql-20": {
         "(select id from orders order by id limit 2) order by id limit 1": "these parentheses have a LIMIT already",
-        "select id from orders where exists ((select 1 from lines) limit 0)": "column 29: this is not supported here",
+        "select id from orders where exists ((select 1 from lines) limit 0)": "column 29: there is no function exists here",
     },
     "sql-21": {
         "select x from orders v(x, b, c, d)": "d at line 1, column 33: the names are more than the 3 columns",
@@ -253,6 +258,59 @@ def test_sql_that_is_not_meant_is_refused_where_it_stands(number: str, query: st
     with pytest.raises(SqlError) as caught, timely.Worker() as worker, worker.dataflow(int) as scope:
         dd.sql(scope, query, **{name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()})
     assert REFUSED[number][query] in str(caught.value) and " at line " in str(caught.value)
+
+
+SLIPS = {
+    'select text from t where text = "Berlin"': "there is no column of this name; t has day, moment, text, part, number, value,"
+    " whole, condition, texts; a text has single quotes: 'Berlin'",
+    "select text from t where text = \u201cBerlin\u201d": "; a text has single quotes: 'Berlin'",
+    "select datediff(month, day, day) from t": "month at line 1, column 17: there is no column of this name; t has day, moment,"
+    " text, part, number, value, whole, condition, texts; a unit is a text: 'month'",
+    "select strftime('%Y', day) from t": "it does not take (VARCHAR, DATE), but (DATE, VARCHAR): write them in this order",
+    "select lpad(text, 3) from t": "it does not take (VARCHAR, BIGINT): it takes (VARCHAR, BIGINT, VARCHAR)",
+    "select top 5 text from t": "'5' at line 1, column 12: the query cannot be parsed: this does not fit here; write ORDER BY",
+    "select `text` from t": "the query cannot be parsed: this does not fit here; a name has double quotes",
+    "selct text from t": "the query cannot be parsed: this does not fit here; did you mean SELECT?",
+    "select text form t": "did you mean FROM?",
+    "select text from t were value > 1": "did you mean WHERE?",
+    "select text from t group text": "write GROUP BY",
+    "select uper(text) from t": "there is no function uper here; did you mean upper?",
+    "select getdate() from t": "its value changes while the data does not",
+    "select text from t where day = 2025-12-31": "DATE and BIGINT do not go together: cast one (a date is a text: '2025-12-31')",
+    "select * from read_csv('t.csv')": "there is no function read_csv in FROM; files become tables by --input",
+    "select text from t fetch first 5 rows only": "FETCH is not supported here: write LIMIT",
+    "explain select text from t": "a view is a query, not EXPLAIN",
+}
+
+
+@contextlib.contextmanager
+def views() -> Iterator[Callable[[str], object]]:
+    """What makes a view of a query over a table whose columns are called as the words of hints."""
+    columns = "day date, moment timestamp_ntz, text string, part string, number double, value long, whole long, condition boolean"
+    texts = pa.field("texts", pa.list_(pa.string()))
+    with timely.Worker().dataflow(int) as scope:
+        yield partial(dd.sql, scope, t=dd.table(scope, declared_schema(columns, "t").append(texts)))
+
+
+def refused(view: Callable[[str], object], query: str) -> str:
+    with pytest.raises(SqlError) as caught:
+        view(query)
+    return str(caught.value)
+
+
+def test_what_other_databases_have_is_refused_with_what_to_write_here() -> None:
+    with views() as view:
+        for name, instead in FUNCTION_HINTS.items():
+            assert f"there is no function {name} here; write {instead}" in refused(view, f"select {name}(value) from t")
+        for name, instead in TYPE_HINTS.items():
+            assert f"there is no type {name} here; write {instead}" in refused(view, f"select text::{name} from t")
+        for instead in {*FUNCTION_HINTS.values(), *(f"text::{instead}" for instead in TYPE_HINTS.values())}:
+            view(f"select {instead} from t")
+
+
+def test_a_slip_is_refused_with_what_was_meant() -> None:
+    with views() as view:
+        assert [query for query, message in SLIPS.items() if message not in refused(view, query)] == []
 
 
 SAYS_NOTHING = {

@@ -111,8 +111,9 @@ def test_points_and_ranges(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        ("/views/nope", 404, "there is no table or view nope: there are orders, totals"),
-        ("/views/orders?nope=1", 400, "no column 'nope'"),
+        ("/views/order", 404, "there is no table or view order: there are orders, totals; did you mean orders?"),
+        ("/query?sql=select*from+order_s", 400, "no table order_s; there are: orders, totals; did you mean orders?"),
+        ("/views/orders?custmer=1", 400, "no column 'custmer': there are id, customer, price; did you mean customer?"),
         ("/views/orders?id=x", 400, "'id' is BIGINT: 'x' is not a whole number"),
         ("/views/orders?id.gt=1.5", 400, "'1.5' is not a whole number"),
         ("/views/orders?id.like=x", 400, "id.gte"),

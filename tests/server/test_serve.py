@@ -94,8 +94,8 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     assert [re.sub(r"'/.*?'", "FILE", line) for line in received] == [
         "timely: view sorted: a view has no order: ORDER BY at line 4, column 48 has no effect without LIMIT; sort when you read",
         "serving 4 tables and views at http://127.0.0.1:PORT/",
-        "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and line 2 has 'thirty': in the script,"
-        ' create table orders (..., "price" string, ...) reads it as text',
+        "timely: input orders: FILE cannot be read as csv: column 'price' is int64, and line 2 has 'thirty':"
+        ' create table orders (..., "price" string, ...) in a script such as views.sql reads it as text',
         "timely: input orders: read again",
     ]
 
@@ -106,8 +106,8 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
         (None, [], "the script 'views.sql' cannot be read"),
         ("create view v as\nselect nope from orders", ["--input", "orders=orders.csv"], "nope at line 2, column 8"),
         ("select 1", ["--input", "orders=orders.csv"], "a script has `create view"),
-        ("", ["--input", "orders=none.csv"], "input orders has no columns, since there is no file 'none.csv'"),
-        ("", ["--input", "orders=orders.csv", "--changes", "order"], "--changes order: there is no input of that name"),
+        ("", ["--input", "orders=order.csv"], "input orders: there is no file 'order.csv'; did you mean orders.csv?"),
+        ("", ["--input", "orders=orders.csv", "--changes", "order"], "there is no input of that name; did you mean orders?"),
         ("create view orders as select 1 as n", ["--input", "orders=orders.csv"], "a table or view orders already"),
         ("", ["--input", "orders=orders.csv", "--port", "TAKEN"], "; try --port "),
         ("", ["--input", "orders=orders.csv", "--host", "256.1.1.1", "--port", "1"], "cannot be served there"),

@@ -126,7 +126,7 @@ def test_a_bad_file_is_not_applied_and_blocks_no_other(tmp_path: Path) -> None:
     watched.look()
     assert (
         watched.rows()[("b", 2)] == 1
-        and "line 2 has 'x': in the script, create table t (..., \"n\" string, ...)" in watched.problems[0]
+        and "line 2 has 'x': create table t (..., \"n\" string, ...) in a script" in watched.problems[0]
     )
     bad.unlink()
     watched.look()
@@ -384,6 +384,51 @@ def test_a_code_in_a_column_of_numbers_is_not_applied(tmp_path: Path) -> None:
     assert Watched(WatchedInput("t", path, numbers)).rows() == {(10115, 1): 1, (1067, 2): 1}
 
 
+TEXTS: dict[str, tuple[bytes, dict[str, Any], object]] = {
+    "semicolons": (b"k;n\na;1\n", {}, {("a", 1): 1}),
+    "tabs": (b"k\tn\na\t1\n", {}, {("a", 1): 1}),
+    "another separator": (b"k:n\na:1\n", {"delimiter": ":"}, {("a", 1): 1}),
+    "as Windows has it": (
+        b'\xef\xbb\xbfk,n\r\n"a, ""b""",\r\n\r\n',
+        {},
+        {('a, "b"', None): 1},
+    ),
+    "Latin-1": ("k,n\nKöln,1\n".encode("latin-1"), {"encoding": "latin-1"}, {("Köln", 1): 1}),
+    "another encoding": ("k,n\nKöln,1\n".encode("latin-1"), {}, "line 2 is not of .* or --encoding latin-1 may read it"),
+    "a decimal comma": (b"k;n\na;1,5\n", {"decimal": ","}, {("a", 1.5): 1}),
+    "no decimal comma": (b"k;n\na;1,5\n", {}, "n is text; it looks like numbers as in '1,5': --decimal ,"),
+    "thousands": (b'k,n\na,"1,500"\nb,"20"\n', {}, r"numbers as in '1,500': replace\(n, ',', ''\)::double in a view"),
+    "German thousands": (b"k;N n\na;1.500,5\n", {}, r"replace\(replace\(\"n n\", '.', ''\), ',', '.'\)::double"),
+    "German dates": (b"k,n\na,31.12.2025\n", {}, r"dates as in '31.12.2025': strptime\(n, '%d.%m.%Y'\)::date in a view"),
+    "American dates": (b"k,n\na,12/31/2025\n", {}, r"strptime\(n, '%m/%d/%Y'\)::date in a view"),
+    "missing values": (b"k,n\na,1\nb,N/A\n", {}, "numbers but for 'N/A': --null N/A reads it as missing"),
+    "given missing values": (b"k,n\na,1\nb,N/A\n", {"null_values": ("", "N/A")}, {("a", 1): 1, ("b", None): 1}),
+    "a header alone": (b"k,n\n", {}, r"no rows yet, so its columns are texts; create table t \(column type"),
+    "no header": (b"", {}, "its first line, with the names of the columns, is missing"),
+    "two of a name": (b"k,n,n\na,1,2\n", {}, "two columns are called 'n': rename one"),
+    "more values than names": (
+        b"k,n\na,1,5\n",
+        {},
+        "line 2 has 3 values, and the header 2: .*; a value with ',' in it needs",
+    ),
+    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", {}, "it is no text: is it another file"),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_csv_as_people_have_it_is_read_or_its_error_says_how_to(kind: str, tmp_path: Path) -> None:
+    content, options, result = TEXTS[kind]
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    try:
+        watched = WatchedInput("t", path, **options)
+    except ConfigurationError as error:
+        assert re.search(str(result), str(error)) and "views.sql" not in str(error), error
+        return
+    rows, notes = Watched(watched).rows(), "\n".join(watched.notes)
+    assert rows == result if isinstance(result, dict) else re.search(str(result), notes), (rows, notes)
+
+
 def test_names_of_columns_are_any_texts(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "Order ID,amount (eur)", "7,1.5", "8,2")
     script = 'create table t ("Order ID" bigint, "amount (eur)" double); create view v as select "order id" + 1 as "a.b" from t'
@@ -394,10 +439,10 @@ def test_names_of_columns_are_any_texts(tmp_path: Path) -> None:
 
 
 def test_an_input_that_is_not_there_yet(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="declare them in the script: create table t"):
+    with pytest.raises(ConfigurationError, match="there is no file .*; where files come later, create table t"):
         WatchedInput("t", tmp_path / "t.csv")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigurationError, match="none in it"):
+    with pytest.raises(ConfigurationError, match="the folder .* has no files"):
         WatchedInput("t", tmp_path / "folder")
     watched = Watched(WatchedInput("t", tmp_path / "t.csv", declared()), script=DECLARED)
     assert watched.look() == 0 and watched.rows() == {}

@@ -206,7 +206,7 @@ def parser() -> argparse.ArgumentParser:
         help="find the Debian packages that require each other in circles",
         description="Which Debian packages require each other in circles? Finds the strongly connected components of "
         "the graph of who requires whom in Debian 12, by loops inside a loop, on several workers; writes them as "
-        "Parquet, prints the largest, and draws them (SVG).",
+        "Parquet, and prints the largest.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     engine = "local" if find_spec("pyspark") is None else "spark"
@@ -278,6 +278,12 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--changes", action="append", default=[], metavar="NAME", help="the files of this input are changes of rows"
     )
+    serve.add_argument(
+        "--sep", type=_character, metavar="C", help="what separates values of CSV (default: as its first line has)"
+    )
+    serve.add_argument("--decimal", type=_character, default=".", metavar="C", help="the decimal point of CSV, as in --decimal ,")
+    serve.add_argument("--encoding", metavar="NAME", help="encoding of CSV and JSON, such as latin-1 (default: UTF-8)")
+    serve.add_argument("--null", action="append", default=[], metavar="TEXT", help="what CSV has for a missing value, such as NA")
     serve.add_argument(
         "--poll", type=_seconds, default=0.5, metavar="S", help="seconds between looks at the files (default: 0.5)"
     )
@@ -384,6 +390,7 @@ def _checked(parse: Callable[[str], T], accepts: Callable[[T], bool], what: str)
 
 _positive = _checked(int, lambda number: number >= 1, "a whole number of 1 or more")
 _port = _checked(int, lambda port: 0 <= port < 1 << 16, "a port from 0 (any free port) to 65535")
+_character = _checked(lambda text: text.replace("\\t", "\t"), lambda text: len(text) == 1, "one character, or \\t for a tab")
 _seconds = _checked(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds greater than 0")
 
 

@@ -17,7 +17,7 @@ import attrs
 from timely.cli.program import module_at
 from timely.differential.tables.names.statements import TableDefinition, parse_script
 from timely.differential.tables.names.user_functions import functions_in
-from timely.errors import ConfigurationError, TimelyWarning, file_error_text
+from timely.errors import ConfigurationError, TimelyWarning, did_you_mean, file_error_text
 from timely.memory import bytes_of, return_freed_memory
 from timely.server import Connectors, InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.worker.gc_control import collector_paused
@@ -43,6 +43,10 @@ class Settings:
     query_seconds: float
     query_memory: str | None
     functions: str | None
+    sep: str | None
+    decimal: str
+    encoding: str | None
+    null: Sequence[str]
 
 
 class ProblemLog:
@@ -82,10 +86,20 @@ def serve(script: Path | None, inputs: Mapping[str, Path], settings: Settings, s
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of statements that are refused here
     unknown = sorted(set(settings.changes) - inputs.keys())
     if unknown:
-        raise ConfigurationError(f"--changes {unknown[0]}: there is no input of that name")
+        raise ConfigurationError(f"--changes {unknown[0]}: there is no input of that name{did_you_mean(unknown[0], inputs)}")
     declared = {each.name: each.schema for each in parse_script(text or "") if isinstance(each, TableDefinition)}
     watched = [
-        WatchedInput(name, path, declared.get(name.lower()), changes=name in settings.changes) for name, path in inputs.items()
+        WatchedInput(
+            name,
+            path,
+            declared.get(name.lower()),
+            changes=name in settings.changes,
+            delimiter=settings.sep,
+            decimal=settings.decimal,
+            encoding=settings.encoding,
+            null_values=("", *settings.null),
+        )
+        for name, path in inputs.items()
     ]
     limits = Limits(
         queries=settings.max_queries,
@@ -130,6 +144,8 @@ def _serve(views: Views, text: str | None, watched: list[WatchedInput], settings
             ) as server,
             watcher,
         ):
+            for note in (note for each in watched for note in each.notes):
+                say(f"timely: {note}")
             for warning in warned:
                 say(f"timely: {warning.message}")
             if views.restored is not None:

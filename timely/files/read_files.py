@@ -91,6 +91,7 @@ def read_csv(
     quote: str | None = '"',
     encoding: str | None = None,
     null_values: Sequence[str] = ("",),
+    decimal: str = ".",
     name: str = "read_csv",
 ) -> Stream[T, Any]:
     """Return the rows of CSV files with a header, also compressed ones (``.gz``), as ``read_parquet`` does.
@@ -98,7 +99,7 @@ def read_csv(
     Types are those of the first megabyte of the first file, unless ``schema`` declares them. A column with a code such as ``007``
     is text, and so is one without a value; ``SchemaError`` for a code after the first megabyte. ``null_values`` are the unquoted
     texts that mean a missing value, in all columns. The delimiter is a comma, and a tab in ``.tsv``. ``quote=None`` has quotes be
-    characters as others are. Files are UTF-8, or of another ``encoding`` such as ``"latin-1"``.
+    characters as others are. Files are UTF-8, or of another ``encoding`` such as ``"latin-1"``. ``decimal=","`` reads ``1,5``.
 
     >>> import pathlib, tempfile, timely
     >>> path = pathlib.Path(tempfile.mkdtemp(), "codes.csv")
@@ -107,7 +108,8 @@ def read_csv(
     [(0, [('007', 1), (None, 2)])]
     """
     options = {"columns": columns, "schema": schema, "delimiter": delimiter, "quote": quote, "encoding": encoding}
-    return _read(scope, path, "csv", name, RowOrder(time, in_order, probe, times), null_values=null_values, **options)
+    options |= {"null_values": null_values, "decimal": decimal}
+    return _read(scope, path, "csv", name, RowOrder(time, in_order, probe, times), **options)
 
 
 def read_json(

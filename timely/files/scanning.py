@@ -10,6 +10,7 @@ import contextlib
 import glob
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -46,6 +47,7 @@ ColumnTypes: TypeAlias = pa.Schema | str | Mapping[str, str | pa.DataType]
 
 _DECLARE: Final = "schema={{'{name}': '{kind}'}}"
 _DECLARED: Final = "type {kind} in schema="
+_FLAGS: Final = {"delimiter": "--sep", "decimal": "--decimal", "encoding": "--encoding", "null_values": "--null"}
 
 
 @attrs.frozen
@@ -74,17 +76,24 @@ class Options:
     quote: str | None = '"'
     encoding: str | None = None
     null_values: Sequence[str] = ("",)
+    decimal: str = "."
     declare: str | None = None
-    """How to declare the type of a column where there are no options, for errors."""
+    """How to declare the type of a column on the command line, for errors."""
 
     @property
     def may_be_given(self) -> bool:
-        """Whether the program can give options, which errors then propose."""
+        """Whether a program can give options, which errors then propose."""
         return self.declare is None
+
+    def written(self, option: str, value: str) -> str:
+        """Return how a program or a command gives an option, for errors."""
+        if not self.may_be_given:
+            return f"{_FLAGS[option]} {shlex.quote(value)}"
+        return f"{option}={['', value] if option == 'null_values' else value!r}"
 
     def check(self, place: str) -> None:
         """Raise ``ConfigurationError`` for characters, texts and encodings that are none."""
-        for name, character in (("delimiter", self.delimiter), ("quote", self.quote)):
+        for name, character in (("delimiter", self.delimiter), ("quote", self.quote), ("decimal", self.decimal)):
             one = isinstance(character, str) and len(character) == 1 and character.isascii() and character not in "\r\n"
             if character is not None and not one:
                 raise ConfigurationError(f"{place}: {name}= is one ASCII character, not {brief(character)}")
@@ -168,18 +177,17 @@ class Scan:
 
     def _explained(self, path: str, message: str) -> str:
         """Return what Arrow says of a file in the words of its users, with a remedy."""
-        how, takes_options = self.text_format(path), self.options.may_be_given
+        how, written = self.text_format(path), self.options.written
         if self.format in ("csv", "json"):
             columns = header(path, how) if self.format == "csv" else []
             other = other_format(path) if how.encoding is None else None
             if other is not None and not path.endswith(".gz"):
                 what, encoding = other
-                advice = f": encoding={encoding!r} may read it" if takes_options else ": save it as UTF-8"
-                return what + (advice if encoding else "")
+                return what + (f": {written('encoding', encoding)} may read it" if encoding else "")
             if trouble := no_text(path, how, columns):
-                return f"{trouble}; {'encoding= names another one, such as latin-1' if takes_options else 'save it as UTF-8'}"
+                return f"{trouble}; save it as UTF-8, or {written('encoding', 'latin-1')} may read it"
             if self.format == "csv":
-                return misquoted(path, how) or remedy(message, columns, self.declare, how, path, options=takes_options)
+                return misquoted(path, how) or remedy(message, columns, self.declare, how, path, written)
         if self.format == "parquet":
             return f"{_damaged_part(path, self.schema.names)}{message}"
         if "onver" not in message and "changed" not in message and "unexpected field" not in message:
@@ -286,7 +294,10 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
                 newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=ConvertOptions(
-                null_values=list(scan.options.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
+                null_values=list(scan.options.null_values),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                decimal_point=scan.options.decimal,
             ),
         )
     elif scan.format == "ipc":
@@ -341,7 +352,7 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
         physical = _physical_schema(scan, first)
         _ = physical.names  # raises for one that is no text
         if kind.name == "csv":
-            how = delimiter_remedy(physical.names, scan.text_format(first.path).delimiter, options=options.may_be_given)
+            how = delimiter_remedy(physical.names, scan.text_format(first.path).delimiter)
             if how is not None and options.delimiter is None:
                 raise SchemaError(f"{place}: {first.path!r} has one column, {physical.names[0]!r}; {how}")
             physical = _texts_in(physical, scan, first)

@@ -34,6 +34,9 @@ _BEGINNINGS: Final = {
     b"\xfe\xff": ("it is UTF-16", "utf-16"),
 }
 
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Bytes of no text."""
+
 
 class TextFormat(NamedTuple):
     """How the values of a file of CSV are written."""
@@ -41,9 +44,6 @@ class TextFormat(NamedTuple):
     delimiter: str
     quote: str | None = '"'
     encoding: str | None = None
-
-
-COMMAS: Final = TextFormat(",")
 
 
 def chunks(path: str, encoding: str | None) -> Iterator[bytes]:
@@ -63,9 +63,11 @@ def lines_of(path: str, encoding: str | None) -> Iterator[str]:
 def other_format(path: str) -> tuple[str, str | None] | None:
     """Return what a file is that begins as no file of UTF-8 does, and the encoding that may read it."""
     with open(path, "rb") as file:
-        beginning = file.read(8)
+        beginning = file.read(1024)
     kinds = (what for bytes_, what in _BEGINNINGS.items() if beginning.startswith(bytes_))
-    return next(kinds, ("it has NUL bytes, as UTF-16 has", "utf-16-le") if b"\0" in beginning else None)
+    wide = 0 < len(beginning) < 4 * beginning[1::2].count(0)
+    binary = ("it is no text: is it another file?", None) if _BINARY.search(beginning[:12]) else None
+    return next(kinds, ("it has NUL bytes, as UTF-16 has", "utf-16-le") if wide else binary)
 
 
 def _rows(lines: Iterable[str], how: TextFormat) -> Any:
@@ -233,38 +235,36 @@ def may_have_codes(path: str, how: TextFormat) -> bool:
     return False
 
 
-def delimiter_remedy(columns: Sequence[str], delimiter: str, *, options: bool = True) -> str | None:
-    """Return what to do about a header that another character seems to separate; ``None`` for any other header.
+def other_delimiter(columns: Sequence[str], delimiter: str) -> str | None:
+    """Return the character that seems to separate a header instead; ``None`` for any other header.
 
-    >>> delimiter_remedy(["name;price"], ",")
-    "values seem to be separated by another character: delimiter=';'"
-    >>> delimiter_remedy(["name, first"], ","), delimiter_remedy(["name;first", "price"], ",")
-    (None, None)
+    >>> other_delimiter(["name;price"], ","), other_delimiter(["name, first"], ","), other_delimiter(["name;first", "price"], ",")
+    (';', None, None)
     """
-    others = [each for each in ";\t|," if each != delimiter and len(columns) == 1 and each in columns[0]]
-    if not others:
-        return None
-    how = f"delimiter={others[0]!r}" if options else "separate them by commas, or by tabs in .tsv"
-    return f"values seem to be separated by another character: {how}"
+    return next((each for each in ";\t|," if each != delimiter and len(columns) == 1 and each in columns[0]), None)
+
+
+def delimiter_remedy(columns: Sequence[str], delimiter: str) -> str | None:
+    """Return what to do about a header that another character seems to separate."""
+    other = other_delimiter(columns, delimiter)
+    return None if other is None else f"values seem to be separated by another character: delimiter={other!r}"
 
 
 def remedy(
-    error: str, columns: Sequence[str], declare: str, how: TextFormat = COMMAS, path: str = "", *, options: bool = True
+    error: str, columns: Sequence[str], declare: str, how: TextFormat, path: str, written: Callable[[str, str], str]
 ) -> str:
     """Return what Arrow says of a file, with the line, the name of the column and a remedy.
 
-    ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``; ``options`` says whether other options of the
-    reader can be given.
+    ``declare`` is how a column ``{name}`` is declared to be of a type ``{kind}``, ``written`` how an option is given.
 
-    >>> remedy("In CSV column #1: CSV conversion error to int64: invalid value 'n/a'", ["id", "n"], "{name}: {kind}")
-    "column 'n' is int64, and has 'n/a': null_values=['', 'n/a'] reads it as missing, n: string reads it as text"
-    >>> remedy("CSV parse error: Expected 1 columns, got 2: a;1,5", ["name;price"], "")
-    "a row has 2 values, and the header 1: a;1,5; values seem to be separated by another character: delimiter=';'"
+    >>> error = "In CSV column #1: CSV conversion error to int64: invalid value 'n/a'"
+    >>> remedy(error, ["id", "n"], "{name}: {kind}", TextFormat(","), "", "{}={!r}".format)
+    "column 'n' is int64, and has 'n/a': null_values='n/a' reads it as missing, n: string reads it as text"
     """
     if "straddling object" in error:
         return "a row has more than a megabyte, which is more than is read at once"
     if "Empty CSV file" in error:
-        return "its first line, with the names of the columns, is missing or does not end"
+        return "its first line, with the names of the columns, is missing or does not end: write one, and end it"
     match = re.search(r"In CSV column #([0-9]+): (?:Row #([0-9]+): )?CSV conversion error to (.+?): (.*)", error, re.DOTALL)
     if match is not None:
         place, line, kind, why = int(match[1]), _line(path, how, match[2]), match[3], match[4]
@@ -273,24 +273,62 @@ def remedy(
         text = "" if value is None else value[1]
         what = f"has {text!r}" if value is not None else f"has another value ({why})"
         ways = []
-        if options and value is not None and text.strip().lower() in _MARKERS:
-            ways.append(f"null_values=['', {text!r}] reads it as missing")
-        if re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text) and re.search(_LONG, text) is None:  # a double has fewer digits
+        if value is not None and text.strip().lower() in _MARKERS:
+            ways.append(f"{written('null_values', text)} reads it as missing")
+        if re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text):
+            ways.append(f"{written('decimal', ',')} reads it as a number")
+        numeric = kind == "int64" and re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text)
+        if numeric and re.search(_LONG, text) is None:  # a double has fewer digits
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
         ways.append(f"{declare.format(name=name, kind='string')} reads it as text")
         return f"column {name!r} is {kind}, and{f' {line}' if line else ''} {what}: {', '.join(ways)}"
+    if "multiple columns named" in error:
+        return f"two columns are called {error.rpartition('named ')[2]!r}: rename one in its first line"
     match = re.search(r"(?:Row #([0-9]+): )?Expected ([0-9]+) columns, got ([0-9]+): (.*)", error, re.DOTALL)
     if match is None:
         return error
-    text = f"{_line(path, how, match[1]) or 'a row'} has {match[3]} values, and the header {match[2]}: {match[4]}"
-    advice = delimiter_remedy(columns, how.delimiter, options=options)
-    return text if advice is None else f"{text}; {advice}"
+    many = f"{match[3]} value{'' if match[3] == '1' else 's'}"
+    text = f"{_line(path, how, match[1]) or 'a row'} has {many}, and the header {match[2]}: {match[4]}"
+    quotes = f"a value with {how.delimiter!r} in it needs quotes" if int(match[3]) > int(match[2]) else ""
+    advice = delimiter_remedy(columns, how.delimiter) or quotes
+    return f"{text}; {advice}" if advice else text
 
 
 def _line(path: str, how: TextFormat, row: str | None) -> str:
     """Return the line in which a row ends, for errors."""
     line = line_of_row(path, how, int(row)) if row else None
     return f"line {line}" if line else f"row {row}" if row else ""
+
+
+def looks(texts: Any, name: str, written: Callable[[str, str], str]) -> str | None:
+    """Return what a column of texts looks like, with what reads it so; ``None`` where texts are what it has.
+
+    >>> looks(pa.array(["31.12.2025", None]), "day", "--{} {}".format)
+    "dates as in '31.12.2025': strptime(day, '%d.%m.%Y')::date in a view"
+    >>> looks(pa.array(["1,5", "2,25"]), "price", "--{} {}".format)
+    "numbers as in '1,5': --decimal ,"
+    """
+    texts = texts.drop_null()
+    for pattern, what, advice in _LOOKS:
+        alike = pc.match_substring_regex(texts, pattern)
+        odd = texts.filter(pc.invert(alike))
+        if len(texts) and not len(odd) and advice:
+            return f"{what} as in {texts[0].as_py()!r}: {advice.format(name=name) if '{' in advice else written('decimal', ',')}"
+        if not advice and 0 < 2 * len(odd) <= len(texts):
+            return f"{what} but for {odd[0].as_py()!r}: {written('null_values', odd[0].as_py())} reads it as missing"
+    return None
+
+
+_LOOKS: Final = (
+    (r"^\d{1,2}\.\d{1,2}\.\d{4}$", "dates", "strptime({name}, '%d.%m.%Y')::date in a view"),
+    (r"^\d{1,2}/(1[3-9]|2\d|3[01])/\d{4}$", "dates", "strptime({name}, '%m/%d/%Y')::date in a view"),
+    (r"^\d{1,2}/\d{1,2}/\d{4}$", "dates", "strptime({name}, '%d/%m/%Y')::date in a view, or %m/%d where the month comes first"),
+    (r"^[+-]?\d{1,3}(,\d{3})*(\.\d+)?$", "numbers", "replace({name}, ',', '')::double in a view"),
+    (r"^[+-]?\d+(,\d+)?$", "numbers", "decimal"),
+    (r"^[+-]?\d{1,3}(\.\d{3})*(,\d+)?$", "numbers", "replace(replace({name}, '.', ''), ',', '.')::double in a view"),
+    (r"^\s*[+-]?\d+([.,]\d+)?\s*$", "numbers", ""),
+)
+"""Patterns of texts, what they are, and what reads them so."""
 
 
 def batches_as_texts(fragment: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

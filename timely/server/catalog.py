@@ -29,7 +29,7 @@ from timely.differential.tables.names.user_functions import UserFunction
 from timely.differential.tables.operators.time_windows import Lateness
 from timely.differential.tables.sources import lateness_of
 from timely.differential.tables.values.kinds import Column, arrow_schema, columns_of
-from timely.errors import ConfigurationError, OutputError, SqlError
+from timely.errors import ConfigurationError, OutputError, SqlError, did_you_mean, listed_names
 from timely.recovery.relations import RelationGraph, Relations
 from timely.server.computation import ReadTable, result_columns, watermark_of
 
@@ -45,6 +45,11 @@ NO_KEYS: Final = "has a lateness: rows below its watermark stay, so that a row w
 def late_of(table: str) -> str:
     """Return the name of the table of the changes that came too late for another one: its columns, and 1 or -1."""
     return f"{table}_late"
+
+
+def unknown(name: str, names: Collection[str]) -> str:
+    """Return what is wrong with the name of a table or view that is not there."""
+    return f"there is no table or view {name}: there are {listed_names(names)}{did_you_mean(name, names)}"
 
 
 def _text_of(name: str, schema: pa.Schema) -> str:
@@ -170,7 +175,7 @@ class Catalog:
             raise ConfigurationError(f"there is a {kind} {name} already: give another name, or drop {kind} {name} first")
         if statement.view:
             if statement.view not in self.definitions:
-                raise OutputError(f"sink {statement.name}: there is no table or view {statement.view}")
+                raise OutputError(f"sink {statement.name}: {unknown(statement.view, self.definitions)}")
             columns = self.definitions[statement.view].columns
             schemas[statement.name] = arrow_schema(tuple(Column(each.name, each.kind) for each in columns))
         return self._with_tables(schemas, statement.text)
@@ -193,7 +198,7 @@ class Catalog:
         """Drop tables and views; those that others read are refused, or with ``cascade`` the others are dropped too."""
         for name in names:
             if name not in self.definitions:
-                raise OutputError(f"there is no table or view {name}: there are {', '.join(self.definitions) or 'none'}")
+                raise OutputError(unknown(name, self.definitions))
             if self.definitions[name].owner == "table":
                 raise ConfigurationError(f"{name} goes with a table that has a lateness: drop that")
         texts = {each.query for each in map(self.definitions.__getitem__, names) if each.schema is not None and each.query}
@@ -256,7 +261,7 @@ class Catalog:
 
     def reads(self, query: str) -> frozenset[str]:
         """Return what a query reads, with the watermarks of tables."""
-        names = tables_read(query) & self.definitions.keys()
+        names = tables_read(query, self.definitions) & self.definitions.keys()
         return names.union(watermark_of(name) for name in names if self.definitions[name].as_read.watermark is not None)
 
     def readers(self, names: Collection[str]) -> list[str]:

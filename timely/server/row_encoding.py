@@ -27,7 +27,7 @@ from timely.differential.tables.values.kinds import (
     lower_case,
     single_of,
 )
-from timely.errors import ConfigurationError, SchemaError, SqlError, brief
+from timely.errors import ConfigurationError, SchemaError, SqlError, brief, did_you_mean, listed_names
 from timely.server.contents import COMPARISONS, Change, Row, RowCondition
 
 _EXACT: Final = (1 << 53) - 1
@@ -246,7 +246,7 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
             name, comparison = (name, comparison) if name else (parameter, "")
         place = places.get(lower_case(name))
         if place is None:
-            raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
+            raise ConfigurationError(f"there is no column {name!r}: there are {listed_names(places)}{did_you_mean(name, places)}")
         if comparison == "null" and text == "true":
             conditions.append(RowCondition(place, "eq", None))
         elif (comparison or "eq") in COMPARISONS:

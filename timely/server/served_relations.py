@@ -32,7 +32,7 @@ from timely.errors import (
     error_text,
 )
 from timely.recovery.state_registry import WorkerState
-from timely.server.catalog import NO_KEYS, Catalog, Definition, late_of
+from timely.server.catalog import NO_KEYS, Catalog, Definition, late_of, unknown
 from timely.server.computation import Computation, EndlessError, failure, watermark_of
 from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 
@@ -378,7 +378,7 @@ class ServedRelations:
         """Return a table or view; ``OutputError`` where there is none."""
         relation = self.by_name.get(name.lower())
         if relation is None:
-            raise OutputError(f"there is no table or view {name}: there are {', '.join(self.by_name) or 'none'}")
+            raise OutputError(unknown(name, self.by_name))
         return relation
 
     def accepted(self, name: str, changes: Changes, earlier: Mapping[str, Mapping[Row, int]]) -> dict[str, list[Change]]:

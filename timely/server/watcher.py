@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from timely.dataflow import OutputSchema, declared_schema
 from timely.differential.tables.arrow_rows import arrow_rows, arrow_table, data_schema, plain_schema
-from timely.differential.tables.names.statements import checked_name, is_append_only
+from timely.differential.tables.names.statements import NAME, checked_name, is_append_only
 from timely.differential.tables.values.kinds import columns_of, lower_case, row_check
-from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
-from timely.files.formats import format_of
+from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, did_you_mean, error_text, file_error_text
+from timely.files.formats import extension_of, format_of
 from timely.files.scanning import Fragment, Options, plan
+from timely.files.text_files import TextFormat, header, looks, other_delimiter
 from timely.server.catalog import late_of
 from timely.server.contents import Row
 from timely.server.served_relations import Changes
@@ -67,12 +68,29 @@ class WatchedInput:
     """The files of one table: one file, or those of a folder. With ``changes`` they have a column that says what a row changes.
 
     ``schema`` is that of the table; without it the first file that can be read gives it. ``ConfigurationError`` if there is none.
+    ``delimiter``, ``decimal``, ``encoding`` and ``null_values`` are those of ``scope.read_csv``; the first line of CSV shows what
+    separates it.
     """
 
-    def __init__(self, name: str, path: Path, schema: pa.Schema | str | None = None, *, changes: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        schema: pa.Schema | str | None = None,
+        *,
+        changes: bool = False,
+        delimiter: str | None = None,
+        decimal: str = ".",
+        encoding: str | None = None,
+        null_values: Sequence[str] = ("",),
+    ) -> None:
         self.name = checked_name(name)
+        self.notes: list[str] = []
+        """What its first file looks like, where that may not be what it was read as."""
         self._place = f"input {self.name}"
         self._path = path
+        declare = f'create table {self.name} (..., "{{name}}" {{kind}}, ...) in a script such as views.sql'
+        self._options = Options(None, None, delimiter, '"', encoding, null_values, decimal, declare)
         self._is_folder = path.is_dir()
         self._changes = changes
         self._files: dict[Path, _File] = {}
@@ -88,7 +106,8 @@ class WatchedInput:
         errors = []
         for path in self._listed():
             try:
-                of_file = _plain_schema(_read_table(path, self._place).schema)
+                table = _read_table(path, self._place, self._options)
+                of_file = _plain_schema(table.schema)
                 schema = _change_schema(of_file) if self._changes else of_file
                 columns_of(schema)
             except Exception as error:
@@ -98,10 +117,30 @@ class WatchedInput:
                     raise ConfigurationError(
                         f"input {self.name}: {str(path)!r} has changes of rows ({_CHANGE_TYPE}): say so, --changes {self.name}"
                     )
+                self._note(path, table)
                 return schema
-        missing = f", since there is no file {str(self._path)!r}, or none in it; declare them in the script: create table"
-        why = f": {errors[0]}" if errors else f"{missing} {self.name} (column type, ...)"
-        raise ConfigurationError(f"input {self.name} has no columns{why}")
+        if errors:
+            raise ConfigurationError(f"input {self.name} has no columns: {errors[0]}")
+        near = [each.name for each in self._path.parent.glob("*")]
+        what = f"the folder {str(self._path)!r} has no files" if self._is_folder else f"there is no file {str(self._path)!r}"
+        later = f"; where files come later, create table {self.name} (column type, ...) in a script such as views.sql"
+        raise ConfigurationError(f"input {self.name}: {what}{did_you_mean(self._path.name, near) or later}")
+
+    def _note(self, path: Path, table: pa.Table) -> None:
+        """Take note of what users should know of the first file, where it is CSV."""
+        if format_of(path, self._place).name != "csv":
+            return
+        delimiter = _delimited(path, self._options).delimiter
+        if delimiter != self._options.delimiter:
+            self.notes.append(f"{self._place}: its values are separated by {delimiter!r}")
+        if not table.num_rows:
+            columns = f"create table {self.name} (column type, ...) in a script such as views.sql"
+            self.notes.append(f"{self._place}: it has no rows yet, so its columns are texts; {columns} gives types")
+        for field, column in zip(table.schema, table.slice(0, 1000).columns):
+            name = field.name if NAME.fullmatch(field.name) else f'"{field.name}"'
+            look = looks(column, name, self._options.written) if pa.types.is_string(field.type) else None
+            if look is not None:
+                self.notes.append(f"{self._place}: column {field.name} is text; it looks like {look}")
 
     def _listed(self) -> list[Path]:
         if self._is_folder:
@@ -168,7 +207,8 @@ class WatchedInput:
         return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
 
     def _rows(self, path: Path) -> Counter[Row]:
-        return (_changes_of_file if self._changes else _rows_of_file)(path, self._place, self.schema, self._declared)
+        table = _read_table(path, self._place, self._options, self.schema, declared=self._declared)
+        return (_changes_of_file if self._changes else _rows_of_file)(table, path, self.schema)
 
     def _message(self, path: Path, error: Exception) -> str:
         """Return what an error says, with the names of the input and of the file."""
@@ -296,15 +336,21 @@ def _signature(path: Path) -> Signature | None:
 # -- files -----------------------------------------------------------------------------------------------------------------
 
 
-def _read_table(path: Path, place: str, schema: pa.Schema | None = None, *, declared: bool = False) -> pa.Table:
+def _delimited(path: Path, options: Options) -> Options:
+    """Return the options of a file of CSV with its delimiter: the one that is given, or that its first line shows."""
+    usual = "\t" if extension_of(path) == ".tsv" else ","
+    names = [] if options.delimiter else header(str(path), TextFormat(usual, options.quote, options.encoding))
+    return attrs.evolve(options, delimiter=other_delimiter(names, usual) or options.delimiter)
+
+
+def _read_table(path: Path, place: str, options: Options, schema: pa.Schema | None = None, *, declared: bool = False) -> pa.Table:
     """Return a file as a table with the types that tables have, and names in lower case.
 
     Text formats are read with the types of ``schema``, which the script has ``declared``, or an earlier file has shown. What
     cannot be read is a ``SchemaError`` or ``ConfigurationError``.
     """
     kind = format_of(path, place)
-    declare = f'in the script, create table {place.removeprefix("input ")} (..., "{{name}}" {{kind}}, ...)'
-    scan, [fragment] = plan(path, kind, Options(declare=declare), 1, place)
+    scan, [fragment] = plan(path, kind, _delimited(path, options) if kind.name == "csv" else options, 1, place)
     if schema is not None and kind.name in ("csv", "json"):
         types = {field.name: _readable(field.type) if kind.name == "json" else field.type for field in schema}
         fields = [field.with_type(types.get(lower_case(field.name), field.type)) for field in scan.schema]
@@ -324,9 +370,9 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us") if pa.types.is_date(kind) else kind
 
 
-def _rows_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
+def _rows_of_file(table: pa.Table, path: Path, schema: pa.Schema) -> Counter[Row]:
     """Return the rows of a file with the columns of ``schema``, each with how often it is there."""
-    return Counter(table_rows(_conformed(_read_table(path, place, schema, declared=declared), path, schema)))
+    return Counter(table_rows(_conformed(table, path, schema)))
 
 
 def table_rows(table: pa.Table) -> Iterable[Row]:
@@ -337,9 +383,8 @@ def table_rows(table: pa.Table) -> Iterable[Row]:
     )
 
 
-def _changes_of_file(path: Path, place: str, schema: pa.Schema, declared: bool) -> Counter[Row]:
+def _changes_of_file(table: pa.Table, path: Path, schema: pa.Schema) -> Counter[Row]:
     """Return the rows of a file of changes, each with what it adds to its count; ``SchemaError`` for an unknown change."""
-    table = _read_table(path, place, schema, declared=declared)
     _change_schema(table.schema)
     name = _CHANGE_TYPE if _CHANGE_TYPE in table.column_names else _COUNT
     values = table.column(name).to_pylist()

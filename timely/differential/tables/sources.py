@@ -283,15 +283,16 @@ def read_table(
     quote: str | None = '"',
     encoding: str | None = None,
     null_values: Sequence[str] | None = None,
+    decimal: str = ".",
     count: str | None = None,
     name: str = "read_table",
 ) -> Table[T]:
     """Return the table of files of Parquet, CSV, JSON lines or Arrow IPC; the extension of the first file says which.
 
-    ``path`` and the options are those of ``scope.read_csv``. ``encoding`` is for CSV and JSON; ``delimiter``, ``quote`` and
-    ``null_values`` are for CSV alone. Each row is read by one worker, and comes at the minimum time, or at ``time``. Types are
-    those of the first file, or of ``schema``. ``count`` names a column that says how often each row is added, or taken away, as
-    files of ``to_batches`` have it.
+    ``path`` and the options are those of ``scope.read_csv``. ``encoding`` is for CSV and JSON; ``delimiter``, ``quote``,
+    ``null_values`` and ``decimal`` are for CSV alone. Each row is read by one worker, and comes at the minimum time, or at
+    ``time``. Types are those of the first file, or of ``schema``. ``count`` names a column that says how often each row is
+    added, or taken away, as files of ``to_batches`` have it.
 
     ``ConfigurationError`` for a missing file or an unknown extension, ``SchemaError`` for columns that tables do not have, and
     for values that are not as declared or as in the first file.
@@ -311,9 +312,9 @@ def read_table(
     """
     place = f"{name}({path!r})" if isinstance(path, str) else name
     kind = format_of_files(path, place)
-    options = Options(columns, schema, delimiter, quote, encoding, ("",) if null_values is None else null_values)
-    if kind.name != "csv" and not (delimiter is None and quote == '"' and null_values is None):
-        raise ConfigurationError(f"{place}: delimiter=, quote= and null_values= are for CSV, and these files are {kind.name}")
+    options = Options(columns, schema, delimiter, quote, encoding, ("",) if null_values is None else null_values, decimal)
+    if kind.name != "csv" and not (delimiter is None and quote == '"' and null_values is None and decimal == "."):
+        raise ConfigurationError(f"{place}: delimiter=, quote=, null_values= and decimal= are for CSV, and these are {kind.name}")
     if kind.name not in ("csv", "json") and encoding is not None:
         raise ConfigurationError(f"{place}: encoding= is for files of text, and these files are {kind.name}")
     scan, _ = plan(path, kind, options, 1, place)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import permutations
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,24 +25,44 @@ def call(name: str, arguments: Sequence[Expr], at: Any = None, own: Mapping[str,
     function, passed = own.get(name) or FUNCTIONS[name], list(arguments)
     kinds = Arguments([argument.kind for argument in passed], list(map(_written, passed)))
     try:
-        made = [rule if isinstance(rule, Overload) else rule(kinds) if kinds else None for rule in function.rules]
+        overloads = _overloads(function, kinds)
     except SqlError as error:
         raise PlacedError(str(error), passed[error.place].at if isinstance(error, WrongArgumentError) else at) from None
-    overloads = [overload for overload in made if overload is not None and len(overload.kinds) == len(kinds)]
     for place, prepare in function.prepared.items():
         argument = passed[place] if place < len(passed) else None
         if isinstance(argument, Literal) and argument.text is not None:
             checked(prepare, argument.text, argument.at)
             passed[place] = attrs.evolve(argument, text=None)
-    fitting = [one for fits in (_is_exactly, _can_become) for one in overloads if all(map(fits, passed, one.kinds))]
+    fitting = _fitting(overloads, passed)
     if not fitting and len(overloads) == 1 and overloads[0].sees == "functions":  # the argument that does not fit is refused
         fitting = overloads
     if not fitting:
         shown = ", ".join(kind.value for kind in kinds)
-        raise PlacedError(f"it does not take ({shown}): cast its arguments, or it is not supported for these", at)
+        raise PlacedError(f"it does not take ({shown}){_instead(function, arguments)}", at)
     chosen = fitting[0]
     converted = [part if kind is None else as_kind(part, kind) for part, kind in zip(passed, chosen.kinds)]
     return Call(chosen.result, name, tuple(converted), chosen, function.prepared, at=at)
+
+
+def _overloads(function: SqlFunction, kinds: Arguments) -> list[Overload]:
+    made = [rule if isinstance(rule, Overload) else rule(kinds) if kinds else None for rule in function.rules]
+    return [overload for overload in made if overload is not None and len(overload.kinds) == len(kinds)]
+
+
+def _fitting(overloads: Sequence[Overload], passed: Sequence[Expr]) -> list[Overload]:
+    return [one for fits in (_is_exactly, _can_become) for one in overloads if all(map(fits, passed, one.kinds))]
+
+
+def _instead(function: SqlFunction, arguments: Sequence[Expr]) -> str:
+    """Return what a function takes instead, for errors: its arguments in another order, or others."""
+    for passed in permutations(arguments) if len(arguments) < 4 else ():
+        with suppress(SqlError):
+            kinds = Arguments([argument.kind for argument in passed], list(map(_written, passed)))
+            if _fitting(_overloads(function, kinds), passed):
+                return f", but ({', '.join(kind.value for kind in kinds)}): write them in this order"
+    taken = [rule.kinds for rule in function.rules if isinstance(rule, Overload)][:3]
+    texts = (", ".join("a literal" if kind is None else kind.value for kind in kinds) for kinds in taken)
+    return f": it takes ({') or ('.join(texts)})" if taken else ": cast its arguments, or it is not supported for these"
 
 
 def as_kind(expression: Expr, kind: Kind) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -22,7 +22,7 @@ from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ONE_ROW, QueryPlan, free
 from timely.differential.tables.plan.push_down import conjuncts
 from timely.differential.tables.values.kinds import Kind, lower_case
-from timely.errors import SqlError
+from timely.errors import SqlError, did_you_mean, listed_names
 
 _JOINS: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
@@ -191,6 +191,9 @@ def _joined_in(item: exp.Expr) -> exp.Expr | None:
 
 
 def _unknown(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> QueryPlan:
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
+        why = f"there is no function {node.this.this} in FROM; files become tables by --input, or by dd.read_table"
+        raise refusal(node, why)
     raise refusal(node, "this in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
 
 
@@ -206,8 +209,14 @@ def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
     name = name_in(this)
     rows = scope.tables.get(name)
     if rows is None:
-        raise refusal(node, f"there is no table {node.name}; there are: {', '.join(sorted(scope.tables)) or 'none'}")
+        raise no_table(node, name, scope.tables)
     return _named(scope, alias, name, rows.columns, rows.plan(binder.fresh, node), this)
+
+
+def no_table(node: exp.Expr, name: str, tables: Iterable[str]) -> SqlError:
+    """Return the error for a table that is not there."""
+    names = sorted(tables)
+    return refusal(node, f"there is no table {name}; there are: {listed_names(names)}{did_you_mean(name, names)}")
 
 
 def table_in(node: exp.Table) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Protocol
 
 import attrs
@@ -12,11 +10,12 @@ from sqlglot import exp
 
 from timely.differential.tables.expressions.bound import Call, Expr, Literal, NamedExpr, Ref, SortKey
 from timely.differential.tables.expressions.calls import call
+from timely.differential.tables.names.hints import of_column
 from timely.differential.tables.names.refusals import refusal
 from timely.differential.tables.plan.nodes import Project, QueryPlan, TableScan
 from timely.differential.tables.values.kinds import Kind, lower_case, spelling
 from timely.differential.tables.values.overloads import SqlFunction
-from timely.errors import SqlError
+from timely.errors import SqlError, did_you_mean, listed_names
 
 
 @attrs.frozen
@@ -184,17 +183,18 @@ class QueryScope:
     def no_table(self, node: exp.Expr, table: str) -> SqlError:
         """Return the error for a table that is not in ``FROM``."""
         tables = [item.name for level in self.levels() for item in level.items]
-        return refusal(node, f"there is no table {table} in FROM; there are: {', '.join(tables) or 'none'}")
+        return refusal(node, f"there is no table {table} in FROM; there are: {listed_names(tables)}{did_you_mean(table, tables)}")
 
     def _unknown(self, node: exp.Expr, written: Sequence[str]) -> SqlError:
         """Return the error for a column that is not there."""
-        *tables, name = map(lower_case, written)
+        tables = [lower_case(table) for table in written[:-1]]
         if tables and self.item(tables[-1]) is None:
             return self.no_table(node, tables[-1])
         items = [item for level in self.levels() for item in level.items]
-        near = difflib.get_close_matches(name, chain.from_iterable(item.columns for item in items), 1)
-        meant = f": did you mean {exp.to_identifier(near[0]).sql(dialect='duckdb')}?" if near and near[0] != name else ""
-        here = "; ".join(f"{item.name} has {', '.join(item.columns)}" for item in items)
+        columns = [str(each) for item in items for each in item.columns]
+        quoted = not tables and any(part.args.get("quoted") for part in node.find_all(exp.Identifier))
+        meant = of_column(written[-1], columns, quoted=quoted, in_call=isinstance(node.parent, exp.Func))
+        here = "; ".join(f"{item.name} has {listed_names(item.columns)}" for item in items)
         return refusal(node, f"there is no column of this name; {here or 'FROM has no table'}{meant}")
 
 

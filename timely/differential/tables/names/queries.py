@@ -16,7 +16,7 @@ from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Row, RowScope, compile_scalar
 from timely.differential.tables.names.binder import Behind, Binder
 from timely.differential.tables.names.reader import check_clauses
-from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal, written
+from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
@@ -34,13 +34,13 @@ def query_of(text: str) -> exp.Query:
 
     >>> query_of("select n fro m x")
     Traceback (most recent call last):
-    timely.errors.SqlError: 'm' at line 1, column 14: the query cannot be parsed: Invalid expression / Unexpected token
+    timely.errors.SqlError: 'm' at line 1, column 14: the query cannot be parsed: this does not fit here; did you mean FROM?
     """
     tree = statement_of(text)
     if isinstance(tree, exp.Values):
         return exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
-        raise refusal(tree, f"a view is a query, not {written(tree).split()[0].upper()}")
+        raise refusal(tree, f"a view is a query, not {text.split()[0].upper()}")
     return tree
 
 

@@ -33,7 +33,9 @@ def read(node: exp.Expr, *names: str) -> list[Any]:
             if name not in says_nothing or says_nothing[name] not in (_ANY, value):
                 part = value[0] if isinstance(value, list) else value
                 what = _WORDS.get(name) or name.rstrip("_").replace("_", " ").upper()
-                raise refusal(part if isinstance(part, exp.Expr) and has_place(part) else node, f"{what} is not supported here")
+                what, _, advice = what.partition(": ")
+                why = f"{what} is not supported here{advice and ': ' + advice}"
+                raise refusal(part if isinstance(part, exp.Expr) and has_place(part) else node, why)
     return [args.get(name) for name in names]
 
 
@@ -108,7 +110,7 @@ def _fault(node: exp.Expr) -> str:
     if isinstance(node, exp.Star) and not all(isinstance(part, exp.Alias) for part in node.args.get("replace") or []):
         return "REPLACE takes a value AS a name"
     if isinstance(node, exp.In) and not node.expressions and node.args.get("query") is None:
-        return "IN needs values"
+        return "IN needs values in parentheses: ('a', 'b')"
     if isinstance(node, exp.Tuple) and not node.expressions and isinstance(node.parent, exp.In):
         return "these parentheses have no value"
     if isinstance(node, exp.Values):
@@ -186,12 +188,17 @@ _SAYS_NOTHING: Final[dict[Any, dict[str, Any]]] = {
 """What the parser notes in each node of a class, with the value that says nothing."""
 
 _WORDS: Final = {
-    "db": "a schema",
+    "db": "a schema: write the name of the table alone",
+    "direction": "FETCH: write LIMIT",
     "except_": "EXCLUDE",
     "expression": "a second argument",
     "expressions": "a list",
+    "hints": "a hint",
     "joins": "a join",
     "kind": "this kind",
+    "locks": "FOR UPDATE",
+    "pivots": "PIVOT: write sum(value) FILTER (WHERE name = 'a') for each column",
+    "sample": "TABLESAMPLE",
     "spec": "a frame",
     "this": "an argument",
 }

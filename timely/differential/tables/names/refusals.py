@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError, TokenError
 from timely.dataflow.origin import origin
 from timely.differential.tables.expressions.bound import PlacedError
 from timely.differential.tables.names.dialect import WRITTEN, nodes_in, tokens_of, trees_of
+from timely.differential.tables.names.hints import of_words
 from timely.errors import SqlError, brief
 
 _PLACE: Final = "timely_place"
@@ -68,6 +69,7 @@ class _Place:
 
 def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     """Return the statements of a text, each node of which notes where it stands: counted from ``begin``."""
+    tokens: list[Token] = []
     try:
         tokens = tokens_in(text, begin)
         source = _Text(text, begin, tokens)
@@ -76,7 +78,7 @@ def parse(text: str, begin: int = 0) -> list[exp.Expr]:
     except SqlError:
         raise
     except Exception as error:
-        raise _unread(error, begin) from None
+        raise _unread(error, begin, tokens) from None
     statements = [tree for tree in trees if isinstance(tree, exp.Expr)]
     if tokens and tokens[0].token_type is TokenType.ALIAS:
         raise _unparsed(source, tokens[0], "this is one too many here")
@@ -373,20 +375,31 @@ def _marked(message: str, arguments: Iterable[object]) -> Iterator[str]:
                 return
 
 
-def _why_unparsed(error: ParseError, begin: int) -> str:
+def _why_unparsed(error: ParseError, begin: int, tokens: list[Token]) -> str:
     """Return what the parser says of a text, without the colours of a terminal."""
     first: Any = error.errors[0]
     shown = str(first.get("highlight") or "")
     column = int(first.get("col") or 1) - len(shown) + 1  # sqlglot gives the one of the end
     column = max(1, column - (begin if first.get("line") == 1 else 0))
     why, _, _ = str(first.get("description") or error).rstrip(".").partition(" but got ")
-    return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}"
+    why = _IN_WORDS.get(why, why)
+    ends = [token.end for token in tokens if (token.line, token.col) == (first.get("line"), first.get("col"))]
+    hint = of_words(tokens, ends[0]) if ends else ""
+    return f"{brief(shown)} at line {first.get('line')}, column {column}: the query cannot be parsed: {why}{hint and '; ' + hint}"
 
 
-def _unread(error: Exception, begin: int) -> SqlError:
+_IN_WORDS: Final = {
+    "Invalid expression / Unexpected token": "this does not fit here",
+    "Expecting )": ") is missing before it",
+    "Expected table name": "FROM has names of tables; files become tables by --input, or by dd.read_table",
+}
+"""What the parser says, for those who write queries."""
+
+
+def _unread(error: Exception, begin: int, tokens: list[Token]) -> SqlError:
     """Return the error of a text that the parser does not read: whatever it raises is its own affair."""
     if isinstance(error, ParseError) and error.errors:
-        return SqlError(_why_unparsed(error, begin))
+        return SqlError(_why_unparsed(error, begin, tokens))
     cause = f"{type(error).__name__}: {brief(str(error))}"
     why = "it is nested too deeply" if isinstance(error, RecursionError) else f"the query cannot be parsed ({cause})"
     return SqlError(f"the query at line 1, column 1: {why}")

@@ -21,11 +21,12 @@ from timely.differential.tables.expressions.bound import (
 )
 from timely.differential.tables.expressions.calls import as_kind, call, checked
 from timely.differential.tables.names.dialect import WRITTEN
+from timely.differential.tables.names.hints import CLOCKS, TYPE_HINTS, of_function
 from timely.differential.tables.names.lambdas import LAMBDAS, comprehension, with_lambda
 from timely.differential.tables.names.name_scopes import NameBinder, QueryScope, TableRows
 from timely.differential.tables.names.reader import identifier, listed, name_in, read
 from timely.differential.tables.names.refusals import refusal
-from timely.differential.tables.operators.aggregations import ADVICE
+from timely.differential.tables.operators.aggregations import AGGREGATES
 from timely.differential.tables.operators.grouping_sets import GroupingCall
 from timely.differential.tables.plan.nodes import Project, free
 from timely.differential.tables.values import moment_functions as moments
@@ -62,7 +63,7 @@ class SqlType(NamedTuple):
 def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
     """Return what a type is."""
     if target.this == _TYPE.USERDEFINED:
-        raise refusal(node, f"the type {target.sql(dialect='duckdb')} is not supported")
+        raise _no_type(target, node)
     name, arguments = read(target, "this", "expressions")
     parts = listed(arguments)
     if name == _TYPE.DECIMAL:
@@ -88,7 +89,13 @@ def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
         return SqlType(Kind.INTEGER, within(*_BITS[name]), name.value)
     if name in _KINDS:
         return SqlType(_KINDS[name], None, name.value)
-    raise refusal(node, f"the type {target.sql(dialect='duckdb')} is not supported")
+    raise _no_type(target, node)
+
+
+def _no_type(target: exp.Expr, node: exp.Expr) -> SqlError:
+    name = target.sql(dialect="duckdb")
+    instead = TYPE_HINTS.get(name.lower().partition("(")[0])
+    return refusal(node, f"there is no type {name} here{f'; write {instead}' if instead else ''}")
 
 
 def _decimal_sizes(parts: list[exp.Expr], node: exp.Expr) -> tuple[int, int]:
@@ -502,7 +509,10 @@ def _function(binder: NameBinder, node: exp.Anonymous, scope: QueryScope) -> Exp
     if name in LAMBDAS and name not in binder.functions:
         return with_lambda(binder, LAMBDAS[name], listed(parts), node, scope)
     if name not in FUNCTIONS and name not in binder.functions:
-        raise refusal(node, f"this is not supported here{_advice(node)}")
+        if CLOCKS.fullmatch(name):
+            raise refusal(node, f"this is not supported here{_CHANGES}")
+        known = (*FUNCTIONS, *AGGREGATES, *LAMBDAS, *binder.functions)
+        raise refusal(node, f"there is no function {name} here{of_function(name, known)}")
     return call(name, arguments(binder, listed(parts), scope), node, binder.functions)
 
 
@@ -514,16 +524,12 @@ def _operator(name: str, *names: str) -> Rule:
     return rule
 
 
-_VOLATILE: Final = ("now", "today", "random", "uuid", "gen_random_uuid", "get_current_time", "get_current_timestamp", "nextval")
+_CHANGES: Final = ": its value changes while the data does not, so no view can keep it"
 
 
 def _advice(node: exp.Expr) -> str:
-    volatile = isinstance(node, exp.Anonymous) and str(node.this).lower() in _VOLATILE
-    if volatile or node.key.startswith("current") or isinstance(node, exp.Rand | exp.Uuid):
-        return ": its value changes while the data does not, so no view can keep it"
-    if isinstance(node, exp.Anonymous):
-        name = str(node.this).lower()
-        return ADVICE.get(name, f": there is no function {name} here")
+    if node.key.startswith("current") or isinstance(node, exp.Rand | exp.Uuid):
+        return _CHANGES
     if isinstance(node, exp.Unnest):
         return ": UNNEST stands in FROM, or among the selected columns"
     if isinstance(node, exp.Parameter | exp.Placeholder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import Token, TokenType, exp
 
 from timely.differential.tables.names.dialect import LatenessClause, nodes_in
-from timely.differential.tables.names.from_items import table_in
+from timely.differential.tables.names.from_items import no_table, table_in
 from timely.differential.tables.names.queries import query_of, statement_of
 from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
@@ -110,8 +110,10 @@ def parse_script(text: str) -> list[Statement]:
     return [_statement(list(tokens), text) for ends, tokens in parts if not ends]
 
 
-def tables_read(query: str) -> frozenset[str]:
+def tables_read(query: str, known: Collection[str] | None = None) -> frozenset[str]:
     """Return the names that may be tables in a query; ``SqlError``, with the position, for what is not one query.
+
+    If the ``known`` tables are given, another one that the query does not define is an error too.
 
     >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
     ['a', 'b', 'c']
@@ -119,10 +121,13 @@ def tables_read(query: str) -> frozenset[str]:
     ['clicks']
     """
     tree = nodes_in(query_of(query))
-    names = (
-        table_in(node) if isinstance(node, exp.Table) else "now" for node in tree if isinstance(node, exp.Table) or is_now(node)
-    )
-    return frozenset(names)
+    read = {table_in(node): node for node in reversed(tree) if isinstance(node, exp.Table)}
+    own = {lower_case(node.alias) for node in tree if isinstance(node, exp.CTE)}
+    if known is not None:
+        for name, node in reversed(read.items()):
+            if name and name not in own and name not in known and not node.args.get("db"):
+                raise no_table(node, name, known)
+    return frozenset(read) | {"now" for node in tree if is_now(node)}
 
 
 def _placed(text: str, begin: int, end: int) -> str:

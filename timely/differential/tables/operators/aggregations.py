@@ -606,8 +606,3 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
     **dict.fromkeys(("list", "array_agg"), AggregateFunction(_list)),
 }
 """The aggregates, by their names as written."""
-
-ADVICE: Final = {
-    "approx_count_distinct": ": count(DISTINCT ...) is exact, and costs little here",
-}
-"""What to write instead of aggregates of DuckDB that are not here."""

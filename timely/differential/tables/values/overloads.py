@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from timely.differential.tables.values.kinds import Kind, common
+from timely.differential.tables.values.kinds import MOMENTS, Kind, common
 from timely.errors import SqlError
 
 
@@ -55,7 +55,8 @@ class Arguments(tuple[Kind, ...]):
                 raise SqlError(NO_LENGTH)
             both = kind if isinstance(literal, str) else common(own, kind)
             if both is None:
-                raise SqlError(f"{kind.value} and {own.value} do not go together: cast one")
+                dated = " (a date is a text: '2025-12-31')" if {kind, own} & {*MOMENTS} else ""
+                raise SqlError(f"{kind.value} and {own.value} do not go together: cast one{dated}")
             kind = both
         return Kind.TEXT if kind is Kind.NULL and any(isinstance(literal, str) for literal in self.written) else kind
 
