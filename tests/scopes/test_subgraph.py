@@ -24,24 +24,6 @@ def chain(*scopes: HandMade, peers: int = 1, inner: Any = int) -> SubgraphBuilde
     return sub
 
 
-def test_the_internal_summary_is_composed_and_minimal() -> None:
-    slow, fast = HandMade([[through(Step(2))]], 1), HandMade([[through(Step(1)), STAY]], 2)
-    join = HandMade([[STAY], [through(Step(3))], [NOWHERE]], 1)
-    sub = subgraph()
-    one, two = Source(INGRESS, sub.new_input()), Source(INGRESS, sub.new_input())
-    s, f, j = sub.add_child("slow", slow), sub.add_child("fast", fast), sub.add_child("join", join)
-    sub.add_edge(one, Target(s, 0), local=True)
-    sub.add_edge(one, Target(f, 0), local=True)
-    sub.add_edge(Source(s, 0), Target(j, 0), local=True)
-    sub.add_edge(Source(f, 0), Target(j, 1), local=True)
-    sub.add_edge(two, Target(j, 2), local=True)
-    for source in (Source(j, 0), Source(f, 1)):
-        sub.add_edge(source, Target(EGRESS, sub.new_output()), local=True)
-    parent = Parent(sub)
-    assert parent.summaries == [[through(Step(2)), STAY], [NOWHERE, NOWHERE]]
-    assert parent.work() == [Antichain([0]), Antichain([0])]
-
-
 def test_summaries_that_only_look_different_inside_are_one_outside() -> None:
     inside = HandMade([[through(ProductSummary(Step(0), Step(5)), ProductSummary(Step(1), Step(0)))]], 1, [[]])
     assert chain(inside, inner=Product[int, int]).get_internal_summary() == ([[STAY]], [[]])
@@ -51,22 +33,6 @@ def test_a_path_that_nothing_which_enters_gets_through_is_none() -> None:
     first = HandMade([[through(ProductSummary(Step(0), Step(3)))]], 1, [[]])
     second = HandMade([[through(ProductSummary(Step(0), Step(0, limit=2)))]], 1, [[]])
     assert chain(first, second, inner=Product[int, int]).get_internal_summary()[0] == [[NOWHERE]]
-
-
-@pytest.mark.parametrize("peers", [1, 2, 3])
-def test_initial_capabilities_count_once_for_each_worker(peers: int) -> None:
-    """The peers' capabilities are there until each of them has said otherwise."""
-    mine = HandMade([[STAY]], 1)
-    sub = chain(mine, peers=peers)
-    parent = Parent(sub).set(external=[[(0, 1)]])
-    mine.report(internal=[(0, 0, -1)])
-    number = sub.subgraph.trackers[0].index(Source(0, 0))
-    parent.pull()
-    for peer in range(1, peers):
-        assert parent.work() == [Antichain([0])], f"the capability of worker {peer} is still held"
-        sub.subgraph.receive(number, 0, -1)
-        parent.pull()
-    assert parent.work() == [Antichain()]
 
 
 def test_initial_capabilities_are_projected_to_the_outputs() -> None:
@@ -93,106 +59,6 @@ def test_one_pull_is_one_statement() -> None:
     sub.subgraph.activate(1)
     assert parent.pull()[1:] == ([[]], [[]])
     assert parent.work() == [Antichain()]
-
-
-def test_unread_messages_are_reported_as_work_inside_with_their_consumption() -> None:
-    child = HandMade([[through(Step(2))]], 1, [[]])
-    sub = chain(child)
-    parent = Parent(sub).set()
-    parent.pull()
-    sub.subgraph.enter(0, 5, 2)
-    assert parent.pull() == (True, [[(5, 2)]], [[]])
-    assert parent.work() == [Antichain([7])]
-    child.report(consumed=[(0, 5, 2)])
-    sub.subgraph.activate(0)
-    assert parent.pull()[1:] == ([[]], [[]])
-    assert parent.work() == [Antichain()]
-    parent.push((0, 0, -1))
-    parent.pull()
-    assert parent.pull()[0] is False
-
-
-def test_what_may_come_in_from_outside_is_not_reported_as_work_inside() -> None:
-    """Else a loop through the parent would keep itself alive."""
-    child = HandMade([[STAY]], 1, [[]])
-    sub = chain(child)
-    parent = Parent(sub).set([[through(Step(1))]])
-    parent.pull()
-    assert parent.held == [{}]
-    parent.push((0, 0, -1), (0, 4, 1))
-    parent.pull()
-    assert parent.held == [{}]
-    assert child.frontiers == [{4: 1}]
-
-
-def test_children_receive_changes_only() -> None:
-    first, second = HandMade([[STAY]], 1, [[(2, 1)]]), HandMade([[STAY]], 1, [[]])
-    sub = chain(first, second)
-    parent = Parent(sub).set()
-    assert (first.frontiers, second.frontiers) == ([{0: 1}], [{0: 1}])
-    parent.push((0, 0, -1), (0, 1, 1))
-    parent.pull()
-    assert (first.frontiers, second.frontiers) == ([{1: 1}], [{1: 1}])
-    assert (first.pushes, second.pushes) == (1, 1)
-    parent.push((0, 1, -1), (0, 9, 1))
-    parent.pull()
-    assert (first.frontiers, second.frontiers) == ([{9: 1}], [{2: 1}])
-    seen = second.pushes
-    parent.push((0, 9, -1))
-    parent.pull()
-    assert (first.frontiers, second.frontiers, second.pushes) == ([{}], [{2: 1}], seen)
-
-
-def test_a_child_receives_the_frontiers_of_all_its_inputs_at_once() -> None:
-    """Whatever stands between the two on the way to them."""
-    sub = subgraph()
-    relays, both = [HandMade([[STAY]], 1, [[]]) for _ in range(2)], HandMade([[], []], 0)
-    last, child, first = (sub.add_child("child", scope) for scope in (relays[1], both, relays[0]))
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(first, 0), local=True)
-    for source, target in ((first, Target(child, 0)), (first, Target(last, 0)), (last, Target(child, 1))):
-        sub.add_edge(Source(source, 0), target, local=True)
-    parent = Parent(sub).set()
-    parent.push((0, 0, -1), (0, 1, 1))
-    parent.pull()
-    assert (both.frontiers, both.pushes) == ([{1: 1}, {1: 1}], 1)
-
-
-def test_quiet_children_are_not_pulled() -> None:
-    first, second = HandMade([[STAY]], 1), HandMade([[STAY]], 1)
-    sub = chain(first, second)
-    parent = Parent(sub).set()
-    parent.pull()
-    before = (first.pulls, second.pulls)
-    sub.subgraph.activate(0)
-    parent.pull()
-    assert (first.pulls, second.pulls) == (before[0] + 1, before[1])
-
-
-def test_a_pull_that_returns_true_keeps_the_scope_alive_and_is_repeated() -> None:
-    lonely = HandMade([], 0)
-    lonely.busy = True
-    woken: list[bool] = []
-    sub = subgraph(wake=lambda: woken.append(True))
-    sub.add_child("lonely", lonely)
-    parent = Parent(sub).set()
-    for pulls in range(1, 4):
-        woken.clear()
-        assert parent.pull()[0] is True
-        assert (lonely.pulls, woken) == (pulls, [True])
-    lonely.busy = False
-    assert parent.pull()[0] is False
-
-
-def test_times_are_translated_both_ways() -> None:
-    child = HandMade([[through(ProductSummary(Step(0), Step(1)))]], 1, [[(Product(0, 3), 1)]])
-    parent = Parent(chain(child, inner=Product[int, int])).set(external=[[(2, 1)]])
-    assert parent.work() == [Antichain([0])]
-    assert child.frontiers == [{Product(2, 0): 1}]
-    child.report(
-        internal=[(0, Product(0, 3), -1), (0, Product(4, 4), 1), (0, Product(5, 3), 1)], produced=[(0, Product(4, 7), 2)]
-    )
-    assert parent.pull() == (True, [[]], [[(4, 2)]])
-    assert parent.work() == [Antichain([4])]
 
 
 class Shared(HandMade):
@@ -237,33 +103,6 @@ class Attached(HandMade, TrustedScope[int]):
         return self.busy
 
 
-def test_the_frontiers_of_an_attached_child_are_maintained_in_its_lists() -> None:
-    sub = subgraph()
-    child = Attached()
-    sub.add_child("attached", child)
-    for port in (0, 1):
-        sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, port), local=True)
-    parent = Parent(sub).set(external=[[(0, 1)], [(2, 1)]])
-    assert child.kept == [[], [2]], "it observes only one of the two"
-    parent.pull()
-    parent.push((0, 0, -1), (0, 1, 1), (1, 2, -1), (1, 5, 1))
-    parent.pull()
-    assert (child.kept, child.pushes) == ([[], [5]], 0)
-    assert (child.runs, child.pulls) == (2, 0)
-
-
-def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_is_busy() -> None:
-    sub = subgraph()
-    child = Attached(inputs=0)
-    sub.add_child("attached", child)
-    parent = Parent(sub).set()
-    child.busy = True
-    assert [parent.pull()[0] for _ in range(3)] == [True] * 3
-    child.busy = False
-    sub.subgraph.run_now(0)
-    assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
-
-
 def test_several_tracers_may_intercept_an_attached_child() -> None:
     class Reader(Attached):
         def attach(self, *account: Any) -> list[list[int]]:
@@ -306,33 +145,6 @@ def test_several_tracers_may_intercept_an_attached_child() -> None:
     assert (child.runs, sub.subgraph.trackers[0].counts()) == (1, {(Target(0, 0), 0): -1})
 
 
-def test_a_scope_asks_once_to_be_pulled() -> None:
-    woken: list[bool] = []
-    sub = subgraph(wake=lambda: woken.append(True))
-    children = [HandMade([[]], 0), HandMade([], 0)]
-    for child in children:
-        sub.add_child("child", child)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
-    parent = Parent(sub).set()
-    assert woken == [True], "there is something to do as soon as it is built"
-    for _ in range(2):
-        parent.pull()
-        assert woken == [True]
-    for messages in range(1, 4):
-        sub.subgraph.enter(0, 0, messages)
-        assert woken == [True] * 2
-        sub.subgraph.activate(0)
-        assert woken == [True] * 2
-    children[0].report(consumed=[(0, 0, 1 + 2 + 3)])
-    parent.pull()
-    parent.push((0, 0, -1), (0, 1, 1))
-    children[0].busy = True
-    parent.pull()
-    assert woken == [True] * 3, "it has to go on with the first child, which has received the frontier"
-    parent.pull()
-    assert woken == [True] * 4
-
-
 def test_outstanding_work_is_described_for_each_child() -> None:
     first, second, nested = HandMade([[STAY]], 1, [[(4, 2)]]), HandMade([[STAY]], 1, [[]]), subgraph()
     sub = chain(first, second)
@@ -350,20 +162,6 @@ class Quiet(HandMade):
     """A scope that wants to hear of no frontier."""
 
     observes: tuple[int, ...] = ()
-
-
-@pytest.mark.parametrize(("peers", "local", "cells"), [(1, False, 1), (1, True, 1), (2, True, 1), (2, False, 6)])
-def test_a_chain_that_observes_nothing_is_one_place_unless_messages_change_worker_in_it(
-    peers: int, local: bool, cells: int
-) -> None:
-    """With one worker, all messages stay on it."""
-    sub = subgraph(peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
-    for scope in (Quiet([], 1), Quiet([[STAY]], 1), Quiet([[STAY]], 1), HandMade([[]], 0)):
-        child = sub.add_child("child", scope)
-        if child:
-            sub.add_edge(Source(child - 1, 0), Target(child, 0), local=local)
-    Parent(sub).set()
-    assert len(sub.subgraph.trackers[0].cells()) == cells
 
 
 # -- how the world leads back ----------------------------------------------------------------------------------------------
@@ -396,24 +194,6 @@ def test_rounds_inside_do_not_make_a_cycle_through_the_parent_advance() -> None:
     sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
     with pytest.raises(CycleError):
         Parent(sub).set([[STAY]])
-
-
-def test_children_receive_the_ways_back_inside_and_round_the_parent() -> None:
-    sub = subgraph(Product[int, int])
-    stay, again = ProductSummary(Step(0), Step(0)), ProductSummary(Step(0), Step(1))
-    body, loop = HandMade([[through(stay)], [through(stay)]], 1, [[]]), HandMade([[through(again)]], 1, [[]])
-    sub.add_child("body", body)
-    sub.add_child("loop", loop)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
-    sub.add_edge(Source(0, 0), Target(1, 0), local=True)
-    sub.add_edge(Source(1, 0), Target(0, 1), local=True)
-    sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
-    Parent(sub).set([[through(Step(2))]])
-    round_the_world = RoundTripSummary(stay, Step(2), stay, sub.subgraph.refinement)
-    assert set(body.world[0][0]) == {round_the_world}
-    assert [s.results_in(Product(1, 5)) for s in body.world[0][0]] == [Product(3, 0)]
-    assert again in set(body.world[0][1])
-    assert Product(3, 0) in [s.results_in(Product(1, 5)) for s in loop.world[0][0]]
 
 
 # -- building --------------------------------------------------------------------------------------------------------------
