@@ -6,6 +6,7 @@ set.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import threading
@@ -194,23 +195,27 @@ def test_shapes_go_through_json_unchanged_but_for_times_without_end() -> None:
     assert "20 unread at 0, 1 and 18 more" in Picture(snapshot(scope)).svg()
 
 
-def test_of_a_dataflow_without_end_what_took_longest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_of_a_dataflow_without_end_what_took_longest_is_reported(nested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAWN", 5)
     worker = timely.Worker()
     reporter = Reporter(worker)
     with worker.dataflow(name="df") as scope:
-        stream = scope.to_stream(range(100))
-        for _ in range(20):
-            stream = stream.map(lambda x: x)
         numbers, more = scope.new_input()
-        stream.concat(more).probe()
+        with scope.region(name="part") if nested else contextlib.nullcontext(scope) as part:
+            stream = part.to_stream(range(100))
+            for _ in range(20):
+                stream = stream.map(lambda x: x)
+        (stream.leave() if nested else stream).concat(more).probe()
     worker.step()
-    reporter.tally.operators["/df/map#7"].seconds = 100.0
+    slowest = "/df/part#1/map#7" if nested else "/df/map#7"
+    reporter.tally.operators[slowest].seconds = 100.0
     report = reporter.report()
     [dataflow] = ReportAggregator().state([[report]])[0]["dataflows"]
-    assert report["dataflows"][0]["shape"] is None and dataflow["drawings"] is None
-    assert len(dataflow["operators"]) == 5
-    assert dataflow["operators"][0]["path"] == "/df/map#7"
+    assert bool(report["dataflows"][0]["shape"]) == bool(dataflow["drawings"]) == nested
+    assert not nested or "21 operators" in dataflow["drawings"]["all scopes"]
+    assert len(dataflow["operators"]) == 5 and not dataflow["edges"]
+    assert dataflow["operators"][0]["path"] == slowest
     numbers.close()
     worker.run()
 

@@ -21,10 +21,10 @@ function Drawing({drawings, paths, search, onsearch, picked = null, onpick = () 
     }
     paint(canvas.current);
     if (picked === reached.current) return;
-    const box = canvas.current.querySelector(`g[data-path=${CSS.escape(picked.path)}]`);
-    if (!box) return show(names.findLast(name => picked.path.startsWith(name + "/")));
+    const box = canvas.current.querySelector(`g[data-path=${CSS.escape(picked.path)}]`), scope = names.findLast(name => picked.path.startsWith(name + "/"));
+    if (!box && shown !== scope) return show(scope);
     reached.current = picked;
-    lookAt(box);
+    if (box) lookAt(box);
   });
   const zoom = event => {
     const frame = canvas.current, x = (frame.scrollLeft + frame.clientWidth / 2) / frame.scrollWidth, y = (frame.scrollTop + frame.clientHeight / 2) / frame.scrollHeight;
@@ -55,4 +55,4 @@ function Picture({drawings, rows}) {
   return html`<${Drawing} ...${{drawings, paths, search, onsearch}} />`;
 }
 
-const showPicture = drawings => render(html`<${Picture} drawings=${drawings} rows=${[...document.querySelectorAll("tbody tr")]} />`, document.getElementById("drawing"));
+const showPicture = drawings => Object.keys(drawings).length > 0 && render(html`<${Picture} drawings=${drawings} rows=${[...document.querySelectorAll("tbody tr")]} />`, document.getElementById("drawing"));

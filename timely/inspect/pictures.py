@@ -47,7 +47,7 @@ _PAGE: Final = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 {style}
 </style></head><body><main class="picture"><h1>{title}</h1><div id="drawing"></div>
-<div class="wide" tabindex="0" role="region" aria-label="operators"><table><caption>operators</caption>
+<div class="wide" tabindex="0" role="region" aria-label="operators"><table><caption>{caption}</caption>
 <thead><tr><th scope="col">operator</th><th scope="col">built at</th><th scope="col">frontiers</th><th scope="col">held</th>\
 <th scope="col">unread records</th><th scope="col">state</th></tr></thead>
 <tbody>
@@ -91,6 +91,7 @@ class Picture:
     def drawings(self, *, outline: bool = False) -> dict[str, str]:
         """Return SVG documents by what they show: all scopes, and each scope with those in it shut, the one to begin with first.
 
+        Inner scopes stay shut where there are more than 1,000 boxes; nothing is drawn where the outermost scope has more.
         An ``outline`` has places for counts in its boxes and beside its streams, and is the same for the whole run.
 
         >>> import timely
@@ -103,10 +104,13 @@ class Picture:
         >>> list(before), before == scope.picture().drawings(outline=True)
         (['all scopes', '/df', '/df/part#1'], True)
         """
-        shapes, scopes = {"all scopes": self.shape}, _scopes(self.shape)
+        shape = self.shape.within(DRAWN)
+        if shape is None:
+            return {}
+        shapes, scopes = {"all scopes": shape}, _scopes(shape)
         if len(scopes) > 1:
-            shapes |= {scope.path: attrs.evolve(scope, children=tuple(map(_shut, scope.children))) for scope in scopes}
-            if len(self.shape.operators()) > _MANY:
+            shapes |= {scope.path: attrs.evolve(scope, children=tuple(map(Snapshot.shut, scope.children))) for scope in scopes}
+            if len(shape.operators()) > _MANY:
                 shapes["all scopes"] = shapes.pop("all scopes")
         return {name: _svg(shape, outline) for name, shape in shapes.items()}
 
@@ -128,7 +132,7 @@ class Picture:
         return "\n".join(["flowchart TB", *_Mermaid().lines(self.shape)])
 
     def html(self) -> str:
-        """Return a self-contained page with the picture and a table of all operators.
+        """Return a self-contained page with the picture and a table of operators, the first 1,000 of them.
 
         >>> import timely
         >>> with timely.Worker().dataflow(name="df") as scope:
@@ -136,10 +140,13 @@ class Picture:
         >>> "<td>/df/empty#0</td>" in scope.picture().html()
         True
         """
-        rows = "\n".join(_row(operator) for operator in self.shape.operators())
+        operators = self.shape.operators()
+        rows = "\n".join(map(_row, operators[:DRAWN]))
+        caption = "operators" if len(operators) <= DRAWN else f"the first {DRAWN:,} of {len(operators):,} operators"
         style, script = asset("page.css") + asset("drawing.css"), asset("preact.js") + asset("drawing.js")
         drawings = script_value(self.drawings())
-        return _PAGE.format(title=_escape(self.shape.path), drawings=drawings, rows=rows, style=style, script=script)
+        title = _escape(self.shape.path)
+        return _PAGE.format(title=title, caption=caption, drawings=drawings, rows=rows, style=style, script=script)
 
     def save(self, where: str | File) -> None:
         """Write it as ``.svg``, ``.html`` or ``.mmd``, by the extension; ``ConfigurationError`` for another one."""
@@ -170,6 +177,9 @@ def picture(scope: ScopeBuilder[Any]) -> Picture:
 
 _MARGIN: Final = 8
 
+DRAWN: Final = 1_000
+"""Operators that are drawn or listed, at most: a browser is slow with more."""
+
 _MANY: Final = 120
 """Operators of a drawing that is shown at first, at most, where there are scopes to be shut."""
 
@@ -177,13 +187,6 @@ _MANY: Final = 120
 def _scopes(shape: Snapshot) -> list[Snapshot]:
     """Return a scope and those in it."""
     return [shape, *(inner for child in shape.children if child.kind == "scope" for inner in _scopes(child))]
-
-
-def _shut(shape: Snapshot) -> Snapshot:
-    """Return a scope as one box; an operator as it is."""
-    count = len(shape.operators())
-    described = (f"{count} operator{'' if count == 1 else 's'}",)
-    return attrs.evolve(shape, kind="shut", described=described, children=(), wires=()) if shape.kind == "scope" else shape
 
 
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -198,9 +201,9 @@ def _lines(shape: Snapshot, outline: bool = False) -> list[str]:
     """Return the text of a box."""
     if shape.kind == "scope":
         return [f"{shape.name} (time: {shape.times})"]
+    lines = [shape.name, *([f"{shape.inside} operator{'' if shape.inside == 1 else 's'}"] if shape.kind == "shut" else [])]
     if outline:
-        return [shape.name, *(shape.described if shape.kind == "shut" else ()), _PLACE]
-    lines = [shape.name]
+        return [*lines, _PLACE]
     if shape.held:
         lines.append(f"holds {_few([time for time, _ in shape.held])}")
     if shape.waiting:

@@ -23,6 +23,7 @@ from timely.dataflow import ScopeBuilder
 from timely.inspect.capability_holders import number_of, operators_of
 from timely.inspect.event_log import Ended, Event, EventLog, OperatorBuilt, Tally
 from timely.inspect.explanation import explain
+from timely.inspect.pictures import DRAWN
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.monitor.dataflow_position import lag
 from timely.monitor.memory import resident_memory
@@ -31,9 +32,6 @@ from timely.worker.internals import has
 
 Send: TypeAlias = Callable[[dict[str, Any]], object]
 """Sends a report to the page or driver that shows it; called on a thread of its own."""
-
-DRAWN: Final = 1_000
-"""Operators that are drawn; of a larger dataflow only the numbers of the slowest are reported."""
 
 EVERY: Final = 0.5
 """Least seconds between two reports."""
@@ -199,7 +197,7 @@ class Reporter:
             "path": flow.path,
             "over": not self._is_on(scope),
             "stuck": self._stuck(flow, scope),
-            "shape": plain(shape) if self._draws and draws and len(shape.operators()) <= DRAWN else None,
+            "shape": plain(drawn) if self._draws and draws and (drawn := shape.within(DRAWN)) else None,
             "lag": None if scope is None else _lag(scope),
             "unread": sum(count for operator in shape.operators() for _, count in operator.waiting),
             "edges": flow.edges if flow.scope is None else self._edges(flow.path),

@@ -13,12 +13,12 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 import attrs
 
-from timely.inspect.pictures import Picture
-from timely.inspect.report import DRAWN, shaped
+from timely.inspect.pictures import DRAWN, Picture
+from timely.inspect.report import shaped
 from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, Wire
 
 Report: TypeAlias = Mapping[str, Any]
@@ -169,10 +169,15 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
         **_drawing(shape),
         "lag": max((part["lag"] for part in parts.values() if part.get("lag") is not None), default=None),
         "unread": max(part.get("unread", 0) for part in parts.values()),
-        "edges": {} if shape is None else edge_counts(shape, _sent(parts.values())),
+        "edges": edge_counts(shape, _sent(parts.values())) if _whole(shape) else {},
         "stuck": _stuck(parts)[:_STUCK],
         "operators": [_operator(*each, done, described) for each in _operators(shape, done)],
     }
+
+
+def _whole(shape: Snapshot | None) -> TypeGuard[Snapshot]:
+    """Return whether a shape has all operators: in scopes that are shut they are unknown."""
+    return shape is not None and all(operator.kind != "shut" for operator in shape.operators())
 
 
 def _drawing(shape: Snapshot | None) -> dict[str, Any]:
@@ -212,14 +217,15 @@ def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:
 
 
 def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> list[tuple[str, Snapshot | None]]:
-    """Return the operators by path: all if the dataflow is drawn, else the slowest."""
-    if shape is not None:
-        return [(operator.path, operator) for operator in shape.operators()]
+    """Return the operators by path: all if the dataflow is drawn whole, else the slowest."""
+    drawn = {} if shape is None else {operator.path: operator for operator in shape.operators() if operator.kind != "shut"}
+    if _whole(shape):
+        return list(drawn.items())
     seconds: dict[str, float] = defaultdict(float)
     for each in done:
         for path, numbers in each.items():
             seconds[path] += numbers[1]
-    return [(path, None) for path in sorted(seconds, key=lambda path: -seconds[path])[:DRAWN]]
+    return [(path, drawn.get(path)) for path in sorted(seconds, key=lambda path: -seconds[path])[:DRAWN]]
 
 
 def _operator(

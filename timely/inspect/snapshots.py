@@ -6,8 +6,8 @@ arrived yet, and for what operators describe of their own state.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Sequence, Set
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -44,7 +44,7 @@ class Snapshot:
 
     ``frontiers`` are the frontiers at the inputs, ``None`` before the dataflow is built. ``held`` are the times of capabilities,
     ``waiting`` those of unread records, with their counts on all workers. ``described`` are its texts on this worker
-    (``OperatorInfo.describe``).
+    (``OperatorInfo.describe``). A scope that is shut has ``inside`` operators.
     """
 
     index: int
@@ -61,12 +61,43 @@ class Snapshot:
     children: tuple[Snapshot, ...] = ()
     wires: tuple[Wire, ...] = ()
     described: tuple[str, ...] = ()
+    inside: int = 0
 
     def operators(self) -> list[Snapshot]:
         """Return the operators in it, nested ones too; of an operator itself."""
         if self.kind != "scope":
             return [self]
         return [operator for child in self.children for operator in child.operators()]
+
+    def shut(self) -> Snapshot:
+        """Return a scope as one box; an operator as it is."""
+        inside = sum(operator.inside or 1 for operator in self.operators())
+        return attrs.evolve(self, kind="shut", inside=inside, children=(), wires=()) if self.kind == "scope" else self
+
+    def within(self, most: int) -> Snapshot | None:
+        """Return it with at most so many boxes in its scopes, inner ones shut; ``None`` if the outermost has more.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope, scope.region(name="part") as part:
+        ...     _ = part.to_stream([1]).map(str).probe()
+        >>> shape = snapshot(scope)
+        >>> inner = shape.within(3)
+        >>> shape.within(4) == shape, inner and [(child.kind, child.inside) for child in inner.children], shape.within(0)
+        (True, [('shut', 3)], None)
+        """
+        left, opened, scopes = most - len(self.children), {self.path}, deque(self.children)
+        while scopes:
+            scope = scopes.popleft()
+            if scope.kind == "scope" and len(scope.children) <= left:
+                left -= len(scope.children)
+                opened.add(scope.path)
+                scopes.extend(scope.children)
+        return self._with_open(opened) if left >= 0 else None
+
+    def _with_open(self, scopes: Set[str]) -> Snapshot:
+        if self.path not in scopes:
+            return self.shut()
+        return attrs.evolve(self, children=tuple(child._with_open(scopes) for child in self.children))
 
 
 def snapshot(scope: ScopeBuilder[Any]) -> Snapshot:
