@@ -289,6 +289,24 @@ def test_partial_times_have_no_latest_one_before_the_end() -> None:
         assert output.to_arrow().num_rows == 1
 
 
+def test_whole_numbers_beside_nulls_are_the_same_in_pandas() -> None:
+    most, kind = 2**53 + 1, pa.int64()
+    schema = pa.schema([("n", kind), ("l", pa.list_(kind)), ("s", pa.struct([("a", kind)])), ("m", pa.map_(kind, kind))])
+    rows = [(most, (most, None), (most,), ((most, None),)), (None, (None,), (None,), ())]
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.table(dd.collection(scope, rows), schema).output()
+            captured = scope.read_arrow(pa.table({"u": pa.array([None, 2**64 - 1], pa.uint64())})).capture()
+        worker.run()
+        frame = output.to_pandas().sort_values("n")
+        assert [*map(str, frame.dtypes)] == ["Int64", *["object"] * 3] and frame["n"].sum() == most
+        assert [frame["l"].iloc[0][0], frame["s"].iloc[0], frame["m"].iloc[0]] == [most, {"a": most}, [(most, None)]]
+        assert captured.to_pandas()["u"].max() == 2**64 - 1
+        with worker.dataflow(int) as scope:
+            again = dd.table(scope, frame).output()
+        assert again.at(0) == dict.fromkeys(rows, 1)
+
+
 @pytest.mark.parametrize(("module", "method"), [("polars", "to_polars"), ("pandas", "to_pandas")])
 def test_a_library_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch, module: str, method: str) -> None:
     real = builtins.__import__

@@ -17,7 +17,12 @@ def pandas_frame(table: pa.Table) -> Any:
         import pandas  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigurationError("to_pandas needs pandas: pip install pandas") from error
-    return table.to_pandas()
+    frame = table.to_pandas(integer_object_nulls=True)  # beside nulls Arrow makes whole numbers doubles, which have 53 bits
+    for name, column in zip(table.column_names, table.columns):
+        kind = str(column.type)
+        if column.null_count and kind.removeprefix("u").startswith("int") and name in frame:
+            frame[name] = frame[name].astype(kind.replace("int", "Int").replace("u", "U"))
+    return frame
 
 
 def polars_frame(table: pa.Table) -> Any:
