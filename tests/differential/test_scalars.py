@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from tests.differential.beside_duckdb import plain, register, rows_in
+from tests.differential.beside_duckdb import Epochs, plain, register, rows_in
 from timely import differential as dd
 
 duckdb = pytest.importorskip("duckdb")
@@ -266,6 +266,15 @@ RANDOM: dict[str, Callable[[random.Random], Any]] = {
     "y": lambda source: source.randbytes(source.randint(0, 5)),
     "b": lambda source: source.random() < 0.5,
 }
+
+
+@pytest.mark.parametrize("comparison", [">", "<="])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_values_of_every_kind_have_a_nearest_one(column: str, comparison: str) -> None:
+    epochs = Epochs({"t": schema_of(column)}, [{"t": [(row, 1) for row in rows_of(column, COLUMNS[column][1])]}])
+    values = f"(select distinct {column} as x from t) b"
+    query = f"select a.id, b.x from t a asof left join {values} on a.{column} {comparison} b.x"
+    assert epochs.views(query) == epochs.expected(query)
 
 
 @pytest.mark.soak

@@ -63,6 +63,7 @@ def _joined(
             at = sides[side](row)
             if at is None or count <= 0:
                 continue
+            at = sortable(at) if type(at) is tuple else at
             if not side:
                 lefts.append((at, row, count))
             elif at not in rights or sortable(row) < sortable(rights[at]):
