@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import timely
@@ -138,8 +139,8 @@ def test_traces_shrink_when_nearly_all_goes(name: str, workers: int) -> None:
     cluster.settle()
 
 
-def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
-    pandas = pytest.importorskip("pandas")
+def test_missing_values_and_moments_of_other_libraries() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     moment = datetime.datetime(2024, 1, 1, 0, 0, 0, 5)
     columns_and_values: dict[str, tuple[Any, list[Any]]] = {
         "masked": (np.ma.array([1, 2], mask=[False, True]), [1, None]),
@@ -148,7 +149,10 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
         "categories": (pandas.Series(["a", None], dtype="category"), ["a", None]),
         "nanoseconds": (np.array([moment, "NaT"], "datetime64[ns]"), [moment, None]),
         "pandas": (pandas.Series([moment, None]), [moment, None]),
+        "polars": (polars.Series([2**53 + 1, None]), [2**53 + 1, None]),
+        "polars' categories": (polars.Series(["a", None], dtype=polars.Categorical), ["a", None]),
     }
+    frames = [kind({"k": [1, 2**53 + 1], "v": ["a", "b"]}) for kind in (polars.DataFrame, pandas.DataFrame, pa.table)]
     with changing() as (session, output):
         for time, (name, (column, _)) in enumerate(columns_and_values.items()):
             session.insert_columns([name] * 2, column)
@@ -156,10 +160,16 @@ def test_missing_values_and_moments_of_numpy_and_pandas() -> None:
             session.insert_columns([name] * 2, column, diff=-1)
         with pytest.raises(ContainerError, match="whole microseconds"):
             session.insert_columns(np.array([1], "datetime64[ns]"))
+        no_columns: list[Any] = [None, 5, "abc", {"k": [1]}, iter([1]), np.zeros((2, 2))]
+        for data in no_columns:
+            with pytest.raises(ContainerError, match="takes columns of values, not "):
+                session.insert_columns(data)
+        for frame in frames:
+            session.insert_columns(frame)
         session.close()
         for time, (name, (_, values)) in enumerate(columns_and_values.items()):
             assert output.at(time) == {(name, value): 1 for value in values}
-        assert output.at(len(columns_and_values)) == {}
+        assert output.at(len(columns_and_values)) == {(1, "a"): 3, (2**53 + 1, "b"): 3}
 
 
 @pytest.mark.parametrize("columns", [lambda *columns: (columns[0],) * 3, lambda *columns: (), lambda *columns: columns[0][1:]])

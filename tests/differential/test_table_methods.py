@@ -220,7 +220,9 @@ def test_an_index_of_pandas_is_a_column_only_where_it_has_a_name() -> None:
 
 def test_data_of_polars() -> None:
     polars = pytest.importorskip("polars")
-    assert rows_of(polars.DataFrame({"id": [1, 2], "name": ["ada", None]})) == {(1, "ada"): 1, (2, None): 1}
+    frame = polars.DataFrame({"id": [1, 2], "name": ["ada", None]})
+    for kind in (polars.String, polars.Categorical, polars.Enum(["ada"])):
+        assert rows_of(frame.cast({"name": kind})) == {(1, "ada"): 1, (2, None): 1}
 
 
 def test_arrow_data_that_cannot_be_rows_are_refused() -> None:

@@ -138,7 +138,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         self._input.send_batch([(record, wrap(diff)) for record, diff in changes])
 
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
-        """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.
+        """Add the rows of columns: one of records, or two of keys and values; or an Arrow table or DataFrame of such.
 
         Whole numbers of up to 64 bits stay columns. Others become rows, where missing values are ``None``. ``diff`` is one number
         for all rows, or an array. Needs NumPy. A collection with a schema takes Arrow batches and tables of that schema, and

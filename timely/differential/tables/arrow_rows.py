@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from timely.dataflow import arrow_batches
+from timely.dataflow import arrow_batches, without_views
 from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.values.kinds import (
     Column,
@@ -45,7 +45,7 @@ def _with_types(table: pa.Table, schema: pa.Schema, place: str) -> pa.Table:
             arrays.append(column)
             continue
         try:
-            arrays.append(column.cast(field.type))
+            arrays.append(pa.chunked_array([without_views(chunk).cast(field.type) for chunk in column.chunks], field.type))
         except pa.ArrowException as error:
             raise SchemaError(f"{place}: column {field.name!r} is {old.type}, and cannot be {field.type}: {error}") from None
     return pa.Table.from_arrays(arrays, schema=schema.remove_metadata())

@@ -189,7 +189,7 @@ class Fields:
 
     def check_columns(self, columns: Sequence[Any], label: str) -> None:
         """Raise ``ContainerError`` unless ``columns`` is one Arrow batch or table with the names and types of the schema."""
-        if len(columns) != 1 or not hasattr(columns[0], "schema"):
+        if len(columns) != 1 or not hasattr(columns[0], "column_names"):
             raise ContainerError(f"{label} has a schema, so insert_columns takes one Arrow batch or table, not {brief(columns)}")
         batch = columns[0]
         expected = [(field.name, field.type) for field in self.schema]

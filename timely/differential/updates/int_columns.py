@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from timely.differential.updates.updates import Container, Diff, Kernel, Update
-from timely.errors import ContainerError
+from timely.errors import ContainerError, brief
 from timely.operators.keyed.numbers import are_canonical, canonical
 from timely.operators.keyed.sorted_keys import group_starts
 
@@ -276,8 +276,13 @@ def record_columns(made: Any, rows: int, name: str) -> tuple[Array, Array | None
 
 def updates_of(columns: Sequence[Any], diff: Diff, label: str) -> Any:
     """Return given columns as updates: as columns where they are whole numbers, else as rows."""
-    if len(columns) == 1 and hasattr(columns[0], "column_names"):  # an Arrow batch or table
+    if len(columns) == 1 and hasattr(columns[0], "columns"):  # an Arrow batch or table, or a DataFrame
         table = columns[0]
+        if not hasattr(table, "column_names"):
+            from timely.dataflow import arrow_batches
+
+            schema, batches = arrow_batches(table, label)
+            table = schema.empty_table().from_batches(batches, schema)
         columns = [table.column(number) for number in range(len(table.column_names))]
     if not 1 <= len(columns) <= 2:
         raise ContainerError(f"{label}: insert_columns takes one column, or two of keys and values, not {len(columns)}")
@@ -313,9 +318,10 @@ def _differences(diff: Diff, rows: int, label: str) -> Array:
 
 def _plain(column: Any, label: str) -> Array:
     """Return a column as an array; of objects, with ``None``, where values are missing or of types that NumPy has not."""
-    if hasattr(column, "to_pylist"):
+    if hasattr(column, "to_pylist") or hasattr(column, "__arrow_c_stream__"):
         import pyarrow as pa
 
+        column = column if hasattr(column, "to_pylist") else pa.chunked_array(column)
         if column.null_count or not pa.types.is_integer(column.type):
             objects = np.empty(len(column), object)
             objects[:] = column.to_pylist()
@@ -331,6 +337,8 @@ def _plain(column: Any, label: str) -> Array:
         objects[missing] = None
         return objects
     array = np.asarray(column)
+    if array.ndim != 1:
+        raise ContainerError(f"{label}: insert_columns takes columns of values, not {brief(column)}")
     if array.dtype.kind in "mM" and np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as"):
         exact, array = array, array.astype(f"{array.dtype.kind}8[us]")
         if ((array != exact) & ~np.isnat(exact)).any():
