@@ -504,6 +504,9 @@ select string_agg(distinct customer, '-' order by customer), string_agg(customer
 select string_agg(customer, ', ' order by amount desc nulls first, customer) from orders;
 select median(amount), quantile_cont(amount, 0.3), quantile_disc(amount, 0.3), quantile_cont(price, 0.9), quantile_disc(customer, 0.5) from orders, lines where id = order_id;
 select customer, median(amount), quantile_disc(id, 0.25), quantile_disc(id, 1), quantile_disc(id, 0), median(distinct amount) from orders group by customer;
+select customer, quantile_cont(amount, [0.25, 0.5, 1]), percentile_disc([0.9, 0]) within group (order by id desc), histogram(amount), median(amount::float / 3) from orders group by customer;
+select o.id, e.* from orders as o, json_each(json_object('a b', [o.amount, 1], 'l', json_object('x', NULL), 'é_', o.customer)) as e;
+select key, count(*), min(value) from orders cross join lateral json_each(json_array(id, amount)) group by key;
 select percentile_cont(0.25) within group (order by amount), percentile_disc(0.75) within group (order by amount desc), percentile_disc(0.5) within group (order by amount) filter (where id > 2) from orders;
 select n, quantile_disc(day, 0.5), quantile_disc(fee, 0.4), quantile_cont(price, 0.35) from lines group by n;
 select mode(x) from (select id as x from orders union all select 9 from orders union all select 9 from orders);

@@ -21,6 +21,7 @@ from timely.differential.tables.operators.table_joins import sides_of
 from timely.differential.tables.plan import nodes
 from timely.differential.tables.plan.nodes import ONE_ROW, QueryPlan, free
 from timely.differential.tables.plan.push_down import conjuncts
+from timely.differential.tables.values.json_functions import EACH
 from timely.differential.tables.values.kinds import Kind, lower_case
 from timely.errors import SqlError, did_you_mean, listed_names
 
@@ -198,9 +199,9 @@ def _unknown(binder: NameBinder, node: exp.Expr, scope: QueryScope) -> QueryPlan
 
 
 def _table(binder: NameBinder, node: exp.Table, scope: QueryScope) -> QueryPlan:
-    if isinstance(node.this, exp.Anonymous) and (function := str(node.this.this).lower()) in _SERIES:
+    if _is_series(node.this):
         this, alias, _, ordinality = read(node, "this", "alias", "joins", "ordinality")
-        return _unnested(binder, this, function, alias, ordinality, scope)
+        return _unnested(binder, this, str(this.this).lower(), alias, ordinality, scope)
     this, alias, _ = read(node, "this", "alias", "joins")
     if isinstance(this, exp.Anonymous) and str(this.this).lower() in _WINDOWS:
         return _in_windows(binder, this, alias, scope)
@@ -219,6 +220,10 @@ def no_table(node: exp.Expr, name: str, tables: Iterable[str]) -> SqlError:
     return refusal(node, f"there is no table {name}; there are: {listed_names(names)}{did_you_mean(name, names)}")
 
 
+def _is_series(function: object) -> bool:
+    return isinstance(function, exp.Anonymous) and str(function.this).lower() in _SERIES
+
+
 def table_in(node: exp.Table) -> str:
     """Return the name of the table of an item of ``FROM``, also of one in a function of windows."""
     of = node.this
@@ -232,7 +237,9 @@ def _of_query(binder: NameBinder, node: exp.Expr, alias: exp.Expr | None, scope:
 
 
 def _lateral(binder: NameBinder, node: exp.Lateral, scope: QueryScope) -> QueryPlan:
-    this, alias = read(node, "this", "alias")
+    this, alias, *ordinality = read(node, "this", "alias", *(["ordinality"] if _is_series(node.this) else []))
+    if ordinality:
+        return _unnested(binder, this, str(this.this).lower(), alias, ordinality[0], scope)
     if isinstance(this, exp.Unnest):
         return _elements(binder, this, node, alias, scope)
     if isinstance(this, exp.Subquery):
@@ -314,18 +321,24 @@ _FORMS: Final = {
     "sessions": "gap, keys), such as sessions(bids, at, interval 10 minutes, bidder",
 }
 
-_SERIES: Final = ("generate_series", "range")
+_SERIES: Final = ("generate_series", "range", "json_each")
 """Functions of which ``FROM`` reads the elements."""
 
 
 def _unnested(binder: NameBinder, node: exp.Expr, name: str, alias: exp.Expr | None, offset: Any, scope: QueryScope) -> QueryPlan:
-    """Return the elements of a list, and their numbers where there is an ``offset``."""
-    values = binder.plain_value(node, scope)
-    elements, names = [Ref(element_of(values, node), binder.fresh())], [name]
+    """Return the elements of a list, or what ``json_each`` has, and their numbers where there is an ``offset``."""
+    names, functions = [name], [node]
+    if name == "json_each":
+        names = [*EACH]
+        functions = [node.copy() for _ in EACH]
+        for function, each in zip(functions, EACH):
+            function.set("this", f"json_each {each}")
+    lists = tuple([binder.plain_value(function, scope) for function in functions])
+    elements = [Ref(element_of(values, node), binder.fresh()) for values in lists]
     if offset:
         elements.append(Ref(Kind.INTEGER, binder.fresh()))
         names.append(name_in(offset) if isinstance(offset, exp.Identifier) else "ordinality")
-    return _named(scope, alias, name, names, nodes.Unnest(ONE_ROW, (values,), tuple(elements)))
+    return _named(scope, alias, name, names, nodes.Unnest(ONE_ROW, lists, tuple(elements)))
 
 
 _ITEMS: Final[dict[Any, Callable[[NameBinder, Any, QueryScope], QueryPlan]]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
@@ -17,11 +18,21 @@ import numpy as np
 import pyarrow as pa
 
 from timely.differential.operators.aggregates import Descending
-from timely.differential.tables.expressions.bound import Expr, Literal, SortKey
+from timely.differential.tables.expressions.bound import Call, Expr, Literal, SortKey, ids_in
 from timely.differential.tables.expressions.calls import as_kind
 from timely.differential.tables.expressions.scalar_compiler import Function, Row, RowScope, compile_scalar
 from timely.differential.tables.operators.sorting import Ordering, turned
-from timely.differential.tables.values.kinds import DOUBLES, NUMBERS, Kind, canonical_float, fitting, list_of, single, sortable
+from timely.differential.tables.values.kinds import (
+    DOUBLES,
+    NUMBERS,
+    Kind,
+    canonical_float,
+    fitting,
+    list_of,
+    map_of,
+    single,
+    sortable,
+)
 from timely.differential.tables.values.parsing import joined
 from timely.differential.tables.values.scalars import decimal_of
 from timely.differential.updates.row_columns import Fixed
@@ -516,15 +527,23 @@ def _mode(call: Written) -> AggregateCall:
     return call.made(argument.kind, Whole(_order(argument.kind), result), [argument])
 
 
+def _histogram(call: Written) -> AggregateCall:
+    argument = call.value()
+    form = Whole(_order(argument.kind), lambda entries: tuple(Counter(entries).items()))  # in ascending order
+    return call.made(map_of(argument.kind, Kind.INTEGER), form, [argument])
+
+
 def _quantile(call: Written) -> AggregateCall:
-    """Return a quantile: ``(value, position)``, or ``(position)`` with the value in ``WITHIN GROUP``."""
-    position, value, descending = Fraction(1, 2), call.arguments[0], False
-    if call.name != "median":
-        written = call.arguments[-1]
-        is_number = isinstance(written, Literal) and written.kind.base in NUMBERS
-        position = Fraction(str(written.value)) if is_number and isinstance(written, Literal) else Fraction(-1)
-        if not 0 <= position <= 1:
-            raise SqlError("the quantile is a literal number from 0 to 1")
+    """Return quantiles: ``(value, positions)``, or ``(positions)`` with the value in ``WITHIN GROUP``."""
+    written, value, descending = call.arguments[-1], call.arguments[0], False
+    constant: Any = Decimal("0.5") if call.name == "median" else None
+    if constant is None and isinstance(written, Literal | Call) and not ids_in(written):
+        constant = compile_scalar(written, RowScope((), {})).function(())
+    several = isinstance(constant, tuple)
+    listed = constant if several else (constant,)
+    positions = [Fraction(str(each)) for each in listed if type(each) in (int, float, Decimal) and 0 <= each <= 1]
+    if len(positions) < len(listed):
+        raise SqlError("the quantile is a literal number from 0 to 1, or a list of such")
     if call.within and call.order is not None:
         value, descending = call.order[0].value, call.order[0].descending
     elif call.order is not None and (call.ordered_by != (value,) or call.order[0].descending):
@@ -532,21 +551,28 @@ def _quantile(call: Written) -> AggregateCall:
     argument = call.known(value)
     order = _order(argument.kind, descending)
     if call.name in ("quantile", "quantile_disc", "percentile_disc"):
+        kind = argument.kind
 
-        def pick(entries: list[Any]) -> Any:
+        def quantile(entries: list[Any], position: Fraction) -> Any:
             return entries[max(math.ceil(position * len(entries)) - 1, 0)]
 
-        return call.made(argument.kind, Whole(order, pick), [argument], parameters=(position,))
-    if argument.kind not in (Kind.INTEGER, *DOUBLES):
+    elif argument.kind in (Kind.INTEGER, *DOUBLES):
+        kind, fit = (Kind.REAL, single) if argument.kind is Kind.REAL else (Kind.DOUBLE, canonical_float)
+
+        def quantile(entries: list[Any], position: Fraction) -> Any:
+            place = position * (len(entries) - 1)
+            low, high = entries[math.floor(place)], entries[math.ceil(place)]
+            return low if low == high else fit(low + (high - low) * float(place - math.floor(place)))
+
+    else:
         raise SqlError(f"{call.name} of {argument.kind.value} is not supported: cast it to DOUBLE, or use quantile_disc")
 
-    def between(entries: list[Any]) -> Any:
-        place = position * (len(entries) - 1)
-        low, high = entries[math.floor(place)], entries[math.ceil(place)]
-        return low if low == high else fit(low + (high - low) * float(place - math.floor(place)))
+    def result(entries: list[Any]) -> Any:
+        quantiles = tuple([quantile(entries, position) for position in positions])
+        return quantiles if several else quantiles[0]
 
-    kind, fit = (Kind.REAL, single) if argument.kind is Kind.REAL else (Kind.DOUBLE, canonical_float)
-    return call.made(kind, Whole(order, between), [as_kind(argument, kind)], parameters=(position,))
+    inputs = [as_kind(argument, kind)]
+    return call.made(list_of(kind) if several else kind, Whole(order, result), inputs, parameters=tuple(positions))
 
 
 def _check_distinct_order(call: Written) -> None:
@@ -600,6 +626,7 @@ AGGREGATES: Final[dict[str, AggregateFunction]] = {
     **dict.fromkeys(("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"), _EXTREME_BY),
     **dict.fromkeys(("first", "last", "any_value"), AggregateFunction(_ordered_first)),
     "mode": AggregateFunction(_mode, refuses=("WITHIN GROUP", "ORDER BY")),
+    "histogram": AggregateFunction(_histogram, refuses=("WITHIN GROUP", "DISTINCT", "ORDER BY")),
     "median": AggregateFunction(_quantile),
     **dict.fromkeys(QUANTILES, _QUANTILE),
     **dict.fromkeys(("string_agg", "group_concat", "listagg"), _TEXT),

@@ -49,7 +49,8 @@ class LatenessRewriter:
         if isinstance(plan, nodes.Project | nodes.FilterRows):
             return with_inputs(plan, self.closed)
         raise SqlError(
-            "EMIT ON WINDOW CLOSE needs rows that end: group by windows, such as those of tumble, of a column with LATENESS"
+            "EMIT ON WINDOW CLOSE needs rows that end: group by windows, such as those of tumble, of a column with LATENESS, or"
+            " write the query of a served view in WITH"
         )
 
     def bounds(self, plan: QueryPlan) -> Bounds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from timely.differential.tables.values import json_texts
 from timely.differential.tables.values.json_texts import ABSENT, Step, at, written
 from timely.differential.tables.values.kinds import Kind, json_of, list_of
 from timely.differential.tables.values.overloads import Arguments, Overload, Rule, SqlFunction, named, overload, seeing_nulls
-from timely.differential.tables.values.parsing import joined
+from timely.differential.tables.values.parsing import joined, remembered
 from timely.errors import SqlError
 
 _J, _T, _I = Kind.JSON, Kind.TEXT, Kind.INTEGER
@@ -40,6 +41,45 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _scalar(value: Any) -> str | None:
     return None if value is None or isinstance(value, list | tuple) else written(value)
+
+
+EACH: Final = {"key": _T, "value": _J, "type": _T, "atom": _J, "id": _I, "parent": _I, "fullkey": _T, "path": _T}
+"""The columns of ``json_each``: of each there is a function of its values, ``json_each key`` and so on."""
+
+
+@remembered
+def _entries(text: str) -> list[tuple[Any, ...]]:
+    """Return the rows of ``json_each``. Their numbers count all values, and the names of objects."""
+    whole, number = json_texts.read(text), 0
+    parts: list[tuple[str | None, str, Any]] = []
+    if isinstance(whole, list):
+        number, parts = 1, [(str(place), f"[{place}]", part) for place, part in enumerate(whole)]
+    elif isinstance(whole, tuple):
+        number, parts = 2, [(name, f".{_step(name)}", part) for name, part in whole]
+    else:
+        parts = [(None, "", whole)]
+    entries = []
+    for key, step, part in parts:
+        entries.append((key, written(part), _type(part), _scalar(part), number, None, f"${step}", "$"))
+        number += _size(part) + isinstance(whole, tuple)
+    return entries
+
+
+def _step(name: str) -> str:
+    if re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
+        return name
+    escaped = re.sub(r'(["\\])', r"\\\1", name)
+    return f'"{escaped}"'
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, tuple):
+        return 1 + sum(1 + _size(part) for _, part in value)
+    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+
+
+def _column_of_each(place: int, kind: Kind) -> SqlFunction:
+    return SqlFunction((overload(lambda text: tuple([entry[place] for entry in _entries(text)]), list_of(kind), _J),))
 
 
 def _at_path(f: Callable[[Any], Any], result: Kind, *, alone: bool, numbers: bool = False) -> SqlFunction:
@@ -90,6 +130,7 @@ def _object(kinds: Arguments) -> Overload | None:
 _RULES_OF_VALID: Final[tuple[Rule, ...]] = tuple(overload(json_texts.is_valid, Kind.BOOLEAN, kind) for kind in (_T, _J))
 
 JSON_FUNCTIONS: Final[dict[str, SqlFunction]] = {
+    **{f"json_each {name}": _column_of_each(place, kind) for place, (name, kind) in enumerate(EACH.items())},
     **dict.fromkeys(("->", "json_extract", "json_extract_path"), _at_path(written, _J, alone=False, numbers=True)),
     **dict.fromkeys(("->>", "json_extract_string", "json_extract_path_text"), _at_path(_plain, _T, alone=False, numbers=True)),
     "json_value": _at_path(_scalar, _T, alone=False, numbers=True),
