@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_288, "lines of tests/": 79_140}
+NOT_MET = {"lines of timely/": 95_176, "lines of tests/": 79_140}
 """Budgets that are not met: what these may not exceed until they are."""
 
 
