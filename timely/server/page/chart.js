@@ -21,17 +21,18 @@ function chart(box, columns, rows, before) {
   if (!ys.length) { box.textContent = "A chart needs a column of numbers."; return { note: "" }; }
   const at = value => time ? Date.parse(value + (/T|:/.test(value) ? (/[Z+]/.test(value) ? "" : "Z") : "T00:00Z")) / 1000 : Number(value);
   const all = (x ? rows.filter(row => row[x.name] !== null) : rows.slice(0, BARS)).map((row, n) => ({ row, label: label(row), place: x ? at(row[x.name]) : n }));
-  const lines = x ? [...new Set(all.map(each => each.label))] : [""], drawn = new Set(lines.slice(0, LINES)), shown = x ? all.filter(each => drawn.has(each.label)) : all;
-  const repeated = x && new Set(shown.map(each => `${each.place} ${each.label}`)).size < shown.length, groups = new Map();
+  const names = new Set(all.map(each => each.label)), split = x && names.size > 0 && 2 * names.size <= all.length;  // else a text names a row, not a line
+  const lines = split ? [...names] : [""], line = each => split ? each.label : "", drawn = new Set(lines.slice(0, LINES)), shown = all.filter(each => drawn.has(line(each)));
+  const repeated = x && new Set(shown.map(each => `${each.place} ${line(each)}`)).size < shown.length, groups = new Map();
   shown.forEach((each, n) => { const spot = repeated ? n : each.place; groups.has(spot) ? groups.get(spot).push(each) : groups.set(spot, [each]); });
   const points = [...groups.values()].sort(([a], [b]) => a.place - b.place);
-  const series = [...drawn].flatMap(line => ys.map(y => ({ line, y, label: [line, ...(line && ys.length < 2 ? [] : [y.name])].filter(Boolean).join(" ") })));
+  const series = [...drawn].flatMap(name => ys.map(y => ({ name, y, label: name && ys.length < 2 ? name : `${name} ${y.name}`.trim() })));
   const value = (row, y) => row && (row[y.name] === null ? null : Number(row[y.name]));  // a line goes on where it has no row, and is broken at NULL
-  const data = [points.map(([first]) => first.place), ...series.map(({ line, y }) => points.map(group => value(group.find(each => !x || each.label === line)?.row, y)))];
+  const data = [points.map(([first]) => first.place), ...series.map(({ name, y }) => points.map(group => value(group.find(each => line(each) === name)?.row, y)))];
   const key = JSON.stringify([columns, ...drawn]);
   let plot = before?.key === key ? before : null;
   if (!plot) {
-    const axis = { stroke: getComputedStyle(document.body).color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } }, bar = (u, n) => u.bars?.[n] ?? "";
+    const axis = { stroke: () => getComputedStyle(box).color, grid: { stroke: "#8884", width: 1 }, ticks: { stroke: "#8884" } }, bar = (u, n) => u.bars?.[n] ?? "";
     const below = { ...axis, values: (u, places) => places.map(n => n % Math.ceil(20 * places.length / u.width) ? "" : bar(u, n)), splits: u => u.data[0], rotate: (u, values) => values?.length > 8 ? -50 : 0, size: (u, values) => values?.length > 8 ? 84 : 50 };
     const kind = n => x ? { dash: n < 5 ? [] : [6, 4] } : { fill: COLOURS[n % 5] + "99", points: { show: false }, paths: uPlot.paths.bars({ size: [0.7 - 0.7 * n / ys.length, 60 - 60 * n / ys.length] }) };
     box.replaceChildren();
