@@ -208,6 +208,14 @@ def test_what_cannot_be_read_by_record() -> None:
 
     with pytest.raises(ContainerError, match="type Opaque cannot be read by record: give its type __iter__"):
         records_of(Opaque())
+    with pytest.raises(ContainerError, match=r"type DataFrame .*: send the batches of its to_arrow\(\)"):
+        records_of(pytest.importorskip("polars").DataFrame({"a": [1]}))
+
+
+@pytest.mark.parametrize("array", [pa.array([1, None]), pa.chunked_array([[1], [None]])])
+def test_arrays_of_arrow_have_values_as_records(array: Any) -> None:
+    assert records_of(array) == [1, None]
+    assert timely.example(lambda scope: scope.to_stream(array)) == [(0, [1, None])]
 
 
 def test_batches_without_columns_have_records() -> None:

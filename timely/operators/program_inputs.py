@@ -99,6 +99,7 @@ def to_stream(
             f"to_stream sends records one by one, and those of a {type(iterable).__name__} are its columns: read it with"
             " scope.read_arrow(table)"
         )
+    iterable = getattr(iterable, "to_pylist", lambda: iterable)()  # an array of Arrow gives objects of its own
 
     check_on(scope, "to_stream", on)
 

@@ -25,6 +25,7 @@ _NOT_BY_RECORD: Final = {
     "builtins.dict": "send() sends one record, send_batch() a list of them, such as list(batch.items())",
     "pandas.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)",
     "pandas.core.frame.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)",
+    "polars.dataframe.frame.DataFrame": "send the batches of its to_arrow().to_batches(), one by one",
     "pyarrow.lib.Table": "send the batches of its to_batches(), one by one",
 }
 """Types whose iteration does not give records, and what to send instead."""
@@ -164,6 +165,8 @@ def records_of(batch: Any) -> list[Any]:
         return list(zip(*(column.to_pylist() for column in batch.columns), strict=True)) or [()] * len(batch)
     if "numpy.ndarray" in bases:
         return list(batch.tolist())
+    if "pyarrow.lib.Array" in bases or "pyarrow.lib.ChunkedArray" in bases:
+        return list(batch.to_pylist())
     for base, advice in _NOT_BY_RECORD.items():
         if base in bases:
             raise ContainerError(f"a container of type {type(batch).__name__} cannot be read by record: {advice}")
