@@ -6,7 +6,7 @@ White box: the workers of an attempt are played by threads, without Spark.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 
@@ -47,12 +47,9 @@ def leave(*registrations: Registration) -> None:
 class Note(Message):
     """Any text or number."""
 
-    kind: ClassVar[str] = "note"
     content: Any = None
 
 
 @attrs.frozen
 class Other(Message):
     """Nothing, of another kind."""
-
-    kind: ClassVar[str] = "other"

@@ -222,7 +222,7 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
     [
         struct.pack("!I", 1 << 30),
         struct.pack("!I", 3) + b"{{{",
-        struct.pack("!I", 28) + b'{"kind":"join","content":{}}',
+        struct.pack("!I", 28) + b'{"kind":"Join","content":{}}',
         struct.pack("!I", 100_000) + 100_000 * b"[",
     ],
 )

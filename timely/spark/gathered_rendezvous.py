@@ -14,8 +14,8 @@ import json
 import pickle
 import re
 import time
-from collections.abc import Iterator
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import attrs
 from pyspark import BarrierTaskContext
@@ -82,15 +82,15 @@ def rendezvous_mode(session: SparkSession, chosen: object) -> RendezvousMode:
 # -- the workers' side -------------------------------------------------------------------------------------------------
 
 
-class Attempt(Protocol):
-    """One attempt of a stage, as one worker sees it."""
+@attrs.frozen
+class Attempt:
+    """One attempt of a stage, as one worker sees it: the ``invitation`` that it registers with.
 
-    @property
-    def invitation(self) -> Invitation:
-        """What the worker registers with."""
+    ``report()`` returns what the driver gets to know, when this worker has finished; ``None`` if another worker has it.
+    """
 
-    def report(self) -> str | None:
-        """Return what the driver gets to know, when this worker has finished; ``None`` if another worker has it."""
+    invitation: Invitation
+    report: Callable[[], str | None] = attrs.field(default=lambda: None)
 
 
 @attrs.frozen
@@ -113,7 +113,7 @@ class GatheredRendezvous:
         else:
             texts = gathered(context)
             _check(texts)
-            yield _Attendance(_read(texts[0]))
+            yield Attempt(_read(texts[0]))
 
     @contextlib.contextmanager
     def _serving(self, context: BarrierTaskContext) -> Iterator[Attempt]:
@@ -128,7 +128,7 @@ class GatheredRendezvous:
             hosting = _Hosting(attrs.evolve(server.invitation(entry), by_worker=True), entry)
             _check(gathered(context, _written(hosting.invitation)))
             stack.callback(hosting.await_others, _LEAVE_WITHIN)
-            yield hosting
+            yield Attempt(hosting.invitation, hosting.report)
 
 
 def _meeting_host(addresses: list[str]) -> str:
@@ -170,16 +170,6 @@ def _read(text: str) -> Invitation:
     """Return the invitation that worker 0 has sent, through Spark, which pickles the tasks too."""
     invitation: Invitation = pickle.loads(base64.b64decode(json.loads(text)["invitation"]))
     return invitation
-
-
-@attrs.frozen
-class _Attendance:
-    """The attempt as any worker but the first sees it."""
-
-    invitation: Invitation
-
-    def report(self) -> str | None:
-        return None
 
 
 class _Hosting:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 from pyspark.sql import SparkSession
@@ -48,7 +48,6 @@ class WorkerMetrics(Message):
     attempt has succeeded.
     """
 
-    kind: ClassVar[str] = "report"
     worker: int
     attempt: int
     stage: int

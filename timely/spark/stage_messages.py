@@ -72,9 +72,12 @@ class Invitation:
 
 @attrs.frozen
 class Message:
-    """A record that a worker and the driver send each other; a subclass says what ``kind`` it is on the connection."""
+    """A record that a worker and the driver send each other; the name of its class is what ``kind`` it is on the connection."""
 
     kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__
 
 
 # Of the server itself, and the workers' end of the connection.
@@ -84,7 +87,6 @@ class Message:
 class Join(Message):
     """A worker listens at ``address``; ``place`` says which machine and process it is, for errors. ``task`` is Spark's number."""
 
-    kind: ClassVar[str] = "join"
     stage: int
     address: Sequence[Any]
     place: str
@@ -95,7 +97,6 @@ class Join(Message):
 class Peers(Message):
     """Where all workers of a generation listen, in their order."""
 
-    kind: ClassVar[str] = "peers"
     addresses: Sequence[Any]
 
 
@@ -103,7 +104,6 @@ class Peers(Message):
 class Stop(Message):
     """The run has failed: the error, as :func:`describe` returns it."""
 
-    kind: ClassVar[str] = "stop"
     error: dict[str, Any]
     final: bool = False
     """Whether another attempt would be in vain, and no worker has had a row to return."""
@@ -113,7 +113,6 @@ class Stop(Message):
 class Failed(Message):
     """A worker has failed, and with it the attempt of its stage: the error, as :func:`describe` returns it."""
 
-    kind: ClassVar[str] = "failed"
     stage: int
     error: dict[str, Any]
 
@@ -122,28 +121,21 @@ class Failed(Message):
 class Done(Message):
     """A worker has finished, so that its leaving is no loss."""
 
-    kind: ClassVar[str] = "done"
-
 
 @attrs.frozen
 class Returning(Message):
     """A worker has its first row to return, and does not before it is granted."""
-
-    kind: ClassVar[str] = "returning"
 
 
 @attrs.frozen
 class Granted(Message):
     """The worker may return rows: from now on no failure of this attempt is final."""
 
-    kind: ClassVar[str] = "granted"
-
 
 @attrs.frozen
 class Silent(Message):
     """The server has declared a worker gone. It is not sent: the server's own listeners receive it."""
 
-    kind: ClassVar[str] = "silent"
     task: int
     why: str
 
@@ -155,7 +147,6 @@ class Silent(Message):
 class LogLine(Message):
     """A line of a worker's log, and its level as Python's ``logging`` has it."""
 
-    kind: ClassVar[str] = "log"
     level: int
     text: str
 
@@ -164,7 +155,6 @@ class LogLine(Message):
 class LiveReport(Message):
     """What a worker reports to a live page."""
 
-    kind: ClassVar[str] = "live"
     report: dict[str, Any]
 
 
@@ -172,7 +162,6 @@ class LiveReport(Message):
 class Resumed(Message):
     """Worker 0 of an attempt has restored the checkpoint of ``epoch``; ``None`` where there is none."""
 
-    kind: ClassVar[str] = "resumed"
     epoch: int | None
 
 
@@ -183,7 +172,6 @@ class Resumed(Message):
 class Order(Message):
     """The driver has all workers do something: ``compute``, ``replay``, ``checkpoint`` or ``end``."""
 
-    kind: ClassVar[str] = "order"
     action: str
     epoch: int
 
@@ -192,7 +180,6 @@ class Order(Message):
 class Ready(Message):
     """A worker has restored its state and is at the time ``epoch``; ``pid`` is its process."""
 
-    kind: ClassVar[str] = "ready"
     epoch: int
     pid: int
 
@@ -201,7 +188,6 @@ class Ready(Message):
 class Computed(Message):
     """A worker has written its part of the outputs of ``epoch``: by output, the name of a file and how many rows it has."""
 
-    kind: ClassVar[str] = "computed"
     epoch: int
     files: Mapping[str, Sequence[Any]]
 
@@ -210,7 +196,6 @@ class Computed(Message):
 class Checkpointed(Message):
     """A worker's part of the checkpoint of all epochs before ``epoch`` is complete."""
 
-    kind: ClassVar[str] = "checkpointed"
     epoch: int
 
 
