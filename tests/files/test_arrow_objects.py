@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import datetime
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -15,7 +17,15 @@ import pytest
 import timely
 from timely import OperatorError, Product, Worker
 from timely import differential as dd
-from timely.errors import ConfigurationError, GraphError, NotCompleteError, SchemaError, TimelyError, TimestampError
+from timely.errors import (
+    ConfigurationError,
+    ContainerError,
+    GraphError,
+    NotCompleteError,
+    SchemaError,
+    TimelyError,
+    TimestampError,
+)
 
 pa: Any = pytest.importorskip("pyarrow")
 
@@ -287,6 +297,40 @@ def test_partial_times_have_no_latest_one_before_the_end() -> None:
         assert output.to_arrow(at=Product(0, 0)).num_rows == 1
         words.close()
         assert output.to_arrow().num_rows == 1
+
+
+DAY, NOON = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (DAY, 3),
+        (DAY, NOON),
+        (NOON, 0.5),
+        (NOON, NOON.replace(tzinfo=datetime.UTC)),
+        (NOON.replace(tzinfo=datetime.UTC), NOON),
+        (NOON.time(), 3),
+        (NOON.time(), NOON.time().replace(tzinfo=datetime.UTC)),
+        (NOON - NOON, Decimal(1)),
+        (b"a", "a"),
+        (0.5, True),
+        ((DAY,), (None, NOON)),
+    ],
+)
+def test_no_value_becomes_one_of_the_type_of_another(one: Any, other: Any) -> None:
+    kind = pa.array([one]).type
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            captured = scope.to_stream([(one,), (None,), (other,)]).capture()
+            output = dd.collection(scope, [(one,), (other,)]).output()
+            right = scope.to_stream([(one,), (None,), (one,)]).capture()
+        worker.run()
+    with pytest.raises(SchemaError, match=r"'v' is declared .*, and its values are of no Arrow type: values of .* are beside"):
+        captured.to_arrow(pa.schema([("v", kind)]))
+    with pytest.raises(ContainerError, match="'field_0' cannot be an Arrow array"):
+        output.to_arrow()
+    assert right.to_arrow(pa.schema([("v", kind)]))["v"].to_pylist() == pa.array([one, None, one]).to_pylist()
 
 
 def test_whole_numbers_beside_nulls_are_the_same_in_pandas() -> None:

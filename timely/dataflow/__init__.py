@@ -22,7 +22,7 @@ from timely.dataflow.scope_builder import ScopeBuilder, Stream, check_scope, sco
 from timely.dataflow.sync_activator import SyncActivator
 
 if TYPE_CHECKING:
-    from timely.dataflow.containers.arrow_values import arrow_batches, check_layout, check_moments, without_views
+    from timely.dataflow.containers.arrow_values import arrow_batches, check_layout, check_moments, own_array, without_views
     from timely.dataflow.output_schema import OutputSchema, declared_schema, declared_types
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "joined",
     "make",
     "operator_name",
+    "own_array",
     "pandas_frame",
     "pickled",
     "polars_frame",
@@ -88,7 +89,7 @@ if not TYPE_CHECKING:  # where type checkers see it, they accept every name
             from timely.dataflow import output_schema
 
             return getattr(output_schema, name)
-        if name in ("arrow_batches", "check_layout", "check_moments", "without_views"):
+        if name in ("arrow_batches", "check_layout", "check_moments", "own_array", "without_views"):
             from timely.dataflow.containers import arrow_values
 
             return getattr(arrow_values, name)

@@ -12,6 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.dataflow.containers.arrow_values import own_array
 from timely.dataflow.containers.container import records_of
 from timely.errors import ConfigurationError, ContainerError, SchemaError, brief
 
@@ -182,7 +183,7 @@ class OutputSchema:
         try:
             if pa.types.is_nested(field.type):
                 values = [_named(field.type, value) for value in values]
-            array = pa.array(values)  # of the type that they have: a given one would make 1 of 1.5
+            array = own_array(values)  # of the type that they have: a given one would make 1 of 1.5
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(
                 f"{self.label}: column {field.name!r} is declared {field.type}, and its values are of no Arrow type: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +17,18 @@ _CSchema = ctypes.c_void_p * 9  # format, name, metadata, flags, number of child
 _LIST: Final = ctypes.create_string_buffer(b"+l")
 _GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+_MISSING: Final = {"NoneType", "NaTType", "NAType"}
+_OWN: Final = (
+    (pa.types.is_date, {"date", "datetime64"}, {"datetime"}),
+    (pa.types.is_timestamp, {"datetime", "datetime64"}, ()),
+    (pa.types.is_time, {"time"}, ()),
+    (pa.types.is_duration, {"timedelta", "timedelta64"}, ()),
+    (pa.types.is_binary, {"bytes", "bytearray", "memoryview"}, ()),
+    (pa.types.is_floating, {"float", "int", "number"}, {"bool"}),
+)
+"""The types as which Arrow takes values of others, with the names of Python's own types, and of subtypes that are others."""
 
 
 def arrow_batches(data: Any, place: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -109,6 +121,35 @@ def without_views(column: pa.Array) -> pa.Array:
     if kind == pa.string_view():
         return column.cast(pa.string())
     return column.cast(pa.binary()) if kind == pa.binary_view() else column
+
+
+def own_array(values: Sequence[Any]) -> pa.Array:
+    """Return values as an array of the type that they have; ``TypeError`` where Arrow would make 1.0 of True and the like.
+
+    >>> own_array([0.5, True])
+    Traceback (most recent call last):
+    TypeError: values of double are beside one of bool
+    """
+    array = pa.array(values)
+    _check_own(values, array.type)
+    return array
+
+
+def _check_own(values: Sequence[Any], kind: pa.DataType) -> None:
+    if pa.types.is_list(kind):
+        return _check_own([part for value in values if value is not None for part in value], kind.value_type)
+    if pa.types.is_struct(kind):
+        for field in kind:
+            _check_own([value.get(field.name) for value in values if value is not None], field.type)
+    for own, others in (names for test, *names in _OWN if test(kind)):
+        present = {one for one in set(map(type, values)) if one.__name__ not in _MISSING}
+        for one in present:
+            names = {base.__name__ for base in one.__mro__}
+            if names.isdisjoint(own) or not names.isdisjoint(others):
+                raise TypeError(f"values of {kind} are beside one of {one.__name__}")
+        naive, zoned = getattr(kind, "tz", None) is None, {one for one in present if hasattr(one, "tzinfo")}
+        if zoned and {value.tzinfo is None for value in values if type(value) in zoned} - {naive}:
+            raise TypeError(f"values of {kind} are beside one with{'' if naive else 'out'} a zone")
 
 
 def check_layout(batch: pa.RecordBatch, place: str) -> None:

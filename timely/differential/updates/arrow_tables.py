@@ -151,9 +151,11 @@ def _names(records: Sequence[object], pairs: bool) -> list[str]:
 def _array(values: Any, kind: Any, name: str, place: str) -> Any:
     import pyarrow as pa
 
+    from timely.dataflow import own_array
+
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, TypeError) as error:
+        return own_array(values) if kind is None else pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise ContainerError(f"{place}: column {name!r} cannot be an Arrow array: {error}") from None
 
 
