@@ -3,14 +3,26 @@
 An epoch has 10,000 events, of 50 one person, three auctions, and else bids, a millisecond apart. Both are given Arrow tables and
 hold their results as columns. What they hold in the end must be the same. Ratios are of processor seconds of all epochs.
 
+bytewax and pathway, each in an environment of its own, run the queries that their operators state plainly, on lists of rows which
+are there before. Windows of bytewax close with the last epoch; results of pathway go nowhere while it is measured.
+
 Source: P. Tucker et al., NEXMark: A Benchmark for Queries over Data Streams (2008).
 """
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import statistics
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -18,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 import timely
+from benchmarks.environments import Unavailable, python_with
 from benchmarks.report import Row
 from benchmarks.views import check_equal
 from timely import differential as dd
@@ -279,6 +292,7 @@ class Found(NamedTuple):
     duckdb: float
     last: float
     changes: dict[int, float]
+    rows: list[tuple[Any, ...]]
 
 
 def measured(query: str, count: int, events: int) -> Found:
@@ -296,20 +310,80 @@ def measured(query: str, count: int, events: int) -> Found:
         size: statistics.median([_seconds(lambda: view.add(part, diff)) for diff in (-1, 1) * 3])  # noqa: B023
         for size, part in parts.items()
     }
-    check_equal(query, view.rows(), recomputed.rows())
+    rows_in_the_end = recomputed.rows()
+    check_equal(query, view.rows(), rows_in_the_end)
     view.close()
-    return Found(ours, theirs, last, changes)
+    return Found(ours, theirs, last, changes, rows_in_the_end)
+
+
+# -- bytewax and pathway -------------------------------------------------------------------------------------------
+
+PEERS: Final = {
+    "bytewax": ("bytewax==0.21.1", ("Q0", "Q1", "Q2", "Q3", "Q5", "Q7", "Q8")),
+    "pathway": ("pathway==0.33.0", ("Q0", "Q1", "Q2", "Q3", "Q4", "Q5", "Q7", "Q8", "Q12")),
+}
+"""What is installed, and which queries it runs."""
+
+_START: Final = datetime(1970, 1, 1)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as peers have it: moments in microseconds, decimals in thousandths; doubles are rounded."""
+    if isinstance(value, datetime):
+        return (value - _START) // timedelta(microseconds=1)
+    if isinstance(value, Decimal):
+        return int(1000 * value)
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _plain_rows(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(map(_plain, row)) for row in rows)
+
+
+def seconds_of_peers(path: str, name: str, rows: list[tuple[Any, ...]]) -> dict[str, float]:
+    """Return the processor seconds of those that run a query of the epochs in a file, and find the same rows."""
+    seconds = {}
+    for peer, (requirement, queries) in PEERS.items():
+        if name not in queries:
+            continue
+        try:
+            python = python_with(requirement)
+        except Unavailable:
+            continue
+        command = [python, "-m", f"benchmarks.contestants.nexmark_{peer}", path, name]
+        environment = {**os.environ, "PATHWAY_THREADS": "1"}
+        root = Path(__file__).parent.parent
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=1_800)
+        assert not done.returncode, f"{peer}, {name}: {done.stderr[-2000:]}"
+        answer = json.loads(done.stdout.splitlines()[-1])
+        assert _plain_rows(answer["rows"]) == _plain_rows(rows), f"{peer} finds other rows of {name}"
+        seconds[peer] = answer["seconds"]
+    return seconds
+
+
+def _written(path: Path, count: int, events: int) -> None:
+    """Write the rows of all epochs."""
+    written = []
+    for tables in epochs(count, events):
+        rows = {name: zip(*(column.to_pylist() for column in table.columns), strict=True) for name, table in tables.items()}
+        written.append({name: [tuple(map(_plain, row)) for row in each] for name, each in rows.items()})
+    path.write_bytes(pickle.dumps(written))
 
 
 def run(quick: bool = False) -> list[Row]:
     """Return the rows of the report."""
     count, events = (5, 2_000) if quick else (20, 10_000)
     rows = []
-    for name, query in QUERIES.items():
-        found = measured(query, count, events)
-        floor, aim = BARS if name.startswith(TIMED) else (None, None)
-        costs = ", ".join(f"{size:,} bids {1e3 * seconds:.3g}" for size, seconds in found.changes.items())
-        note = f"{count * events / found.view / 1e6:.2f} M events/s; DuckDB {count * events / found.duckdb / 1e6:.2f}"
-        note += f"; ms of a change of {costs}; of DuckDB's query {1e3 * found.last:.3g}"
-        rows.append(Row(f"{name}: DuckDB over the view", found.duckdb / found.view, floor, aim, note=note))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "epochs"
+        _written(path, count, events)
+        for name, query in QUERIES.items():
+            found = measured(query, count, events)
+            floor, aim = BARS if name.startswith(TIMED) else (None, None)
+            costs = ", ".join(f"{size:,} bids {1e3 * seconds:.3g}" for size, seconds in found.changes.items())
+            peers = {"DuckDB": found.duckdb, **seconds_of_peers(str(path), name.split(",")[0], found.rows)}
+            rates = "".join(f"; {peer} {count * events / seconds / 1e6:.2f}" for peer, seconds in peers.items())
+            note = f"{count * events / found.view / 1e6:.2f} M events/s{rates}"
+            note += f"; ms of a change of {costs}; of DuckDB's query {1e3 * found.last:.3g}"
+            rows.append(Row(f"{name}: DuckDB over the view", found.duckdb / found.view, floor, aim, note=note))
     return rows
