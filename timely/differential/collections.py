@@ -58,7 +58,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     exchanged by ``key(k)`` instead of the key itself.
     """
 
-    __slots__ = ("_arrangement", "consolidated", "placement", "ring", "schema", "stream")
+    __slots__ = ("_arrangement", "arranged", "consolidated", "placement", "ring", "schema", "stream")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         self.placement = placement  # which worker has an update; `None` where equal records may be on several
         self.ring = ring
         self._arrangement = arrangement
+        self.arranged: dict[Any, Arrangement[T, Any, Any]] = {}  # what has been made of its records, for others to share
         self.consolidated = consolidated
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ def _left_rows(keys: Array, left: Columns | None, right: Columns | None, diff: i
 
 
 PAIR: Final = JoinResult(_collect_pair)
-LEFT: Final = JoinResult(_collect_left, lambda keys, left, right: (keys, left), _left_rows)
+LEFT: Final = JoinResult(_collect_left, lambda keys, left, right: (keys, left), _left_rows, (lambda rows: None, lambda rows: ()))
 
 
 def mapped(f: Callable[[Any, Any, Any], object], columns: Kernel | None = None) -> JoinResult:

@@ -103,7 +103,8 @@ class PairTactic(Generic[T]):
             if chunk is None and columns_of is not None and len(delta) * others.trace.rows_per_key() >= others.many:
                 from timely.differential.operators.chunk_joins import chunk_of
 
-                chunk = chunk_of(((key, value, time, diff) for key, value, diff in delta.rows(True)), columns_of[side])
+                changes = delta.rows(True) if mine is None else mine.rows(delta)
+                chunk = chunk_of(((key, value, time, diff) for key, value, diff in changes), columns_of[side])
         matches = None if chunk is None else others.matches(chunk.keys)
         if chunk is None or matches is None:
             rows = delta.rows(True, others) if mine is None else mine.rows(delta, others)

@@ -13,10 +13,10 @@ from typing import Any, Final
 import attrs
 
 from timely.differential.collections import Collection
-from timely.differential.operators.arrangement import Arrangement
 from timely.differential.operators.half_joins import Lookup, path
 from timely.differential.operators.join_results import JoinResult
-from timely.differential.tables.expressions.bound import Call, Expr, Ref, has_query, ids_in
+from timely.differential.tables.expressions.bound import Call, Expr, NamedExpr, Ref, has_query, ids_in
+from timely.differential.tables.expressions.calls import call
 from timely.differential.tables.expressions.column_stages import (
     Keys,
     Predicate,
@@ -34,22 +34,25 @@ from timely.differential.tables.expressions.column_stages import (
 )
 from timely.differential.tables.expressions.relation import Relation, beside
 from timely.differential.tables.expressions.scalar_compiler import Row
+from timely.differential.tables.operators.groups import grouped
 from timely.differential.tables.values.kinds import Kind
 from timely.differential.updates.row_columns import Columns, RowColumns
 
 
 @attrs.frozen
 class Match:
-    """How rows of two relations match: their keys, and the rest of the condition, of both rows.
+    """How rows of two relations match: their keys, what these are made of, and the rest of the condition, of both rows.
 
     ``mixed`` are numbers that rows with equal keys have too, and the whole condition.
     """
 
     left: Keys
     right: Keys
+    lefts: tuple[Expr, ...]
+    rights: tuple[Expr, ...]
+    strict: tuple[bool, ...]
+    """Whether ``NULL`` matches nothing."""
     rest: tuple[Predicate, ...]
-    parts: tuple[Expr, ...]
-    """The values that the keys of the right side are made of."""
     mixed: tuple[Keys, Keys, tuple[Predicate, ...]] | None = None
 
 
@@ -83,7 +86,21 @@ def match_of(left: Relation, right: Relation, conditions: Sequence[Expr]) -> Mat
         one, other = mixed_keys(lefts, left.scope), mixed_keys(rights, right.scope)
         if one is not None and other is not None:
             mixed = one, other, tuple(condition_of(condition, both) for condition in conditions)
-    return Match(keys_of(lefts, strict, left.scope), keys_of(rights, strict, right.scope), tuple(rest), tuple(rights), mixed)
+    keys = keys_of(lefts, strict, left.scope), keys_of(rights, strict, right.scope)
+    return Match(*keys, tuple(lefts), tuple(rights), tuple(strict), tuple(rest), mixed)
+
+
+def _arranged(relation: Relation, keys: Keys, parts: Sequence[Expr], strict: Sequence[bool]) -> Collection[Any, Any]:
+    """Return pairs of the key of a row and the row, arranged: once for keys of the same columns of a collection."""
+    rows, places = relation.collection, relation.scope.places
+    columns = [places[part.id] for part in parts if isinstance(part, Ref)]
+    same = keys.name, tuple(columns), tuple(strict)
+    arranged = rows.arranged.get(same)
+    if arranged is None:
+        arranged = keyed(rows, keys).arrange_by_key()
+        if len(columns) == len(parts):
+            rows.arranged[same] = arranged
+    return Collection(arranged.stream, arranged.index.ring, arrangement=arranged)
 
 
 EQUALITIES: Final = ("=", "is not distinct from")
@@ -118,7 +135,7 @@ def _belongs(expression: Expr, columns: abc.Collection[int]) -> bool:
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` followed by those of ``right``, for all that match."""
     left_keys, right_keys, rest = match.mixed or (match.left, match.right, match.rest)
-    one, other = keyed(left.collection, left_keys), keyed(right.collection, right_keys)
+    one, other = _arranged(left, left_keys, match.lefts, match.strict), _arranged(right, right_keys, match.rights, match.strict)
     return filtered(one._join(other, _beside(left, right), "join", None), rest)
 
 
@@ -128,8 +145,13 @@ def matched(left: Relation, right: Relation, match: Match) -> Collection[Any, Ro
         width = len(left.columns)
         keys = pruned(matches(left, right, match), range(width)).distinct()
         return left.collection.map(lambda row: (row, None)).semijoin(keys).map(lambda pair: pair[0])
+    if match.mixed is not None:
+        parts = [NamedExpr(-1 - place, part) for place, part in enumerate(match.rights)]
+        different = grouped(right, parts, ())
+        equal = [call("=", [one, part.ref]) for one, part in zip(match.lefts, parts, strict=True)]
+        return pruned(matches(left, different, match_of(left, different, equal)), range(len(left.columns)))
     keys = only_keys(right.collection, match.right).distinct()
-    return unkeyed(keyed(left.collection, match.left).semijoin(keys))
+    return unkeyed(_arranged(left, match.left, match.lefts, match.strict).semijoin(keys))
 
 
 def unmatched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
@@ -169,7 +191,6 @@ def by_half_joins(items: Sequence[Relation], conditions: Sequence[Expr]) -> Rela
     alike = len({id(item.collection) for item in items}) == 1
     if not alike or len(linked) < len(items) or any(len(order) < len(items) for order in orders):
         return None
-    shared: dict[tuple[str, tuple[int | None, ...]], Arrangement[Any]] = {}
     whole = reduce(lambda one, other: beside(one, other, one.collection), items)
     paths = []
     for first, *others in orders:
@@ -180,12 +201,7 @@ def by_half_joins(items: Sequence[Relation], conditions: Sequence[Expr]) -> Rela
             match = match_of(rows, item, [condition for condition in left if ids_in(condition) <= both])
             left = [condition for condition in left if not ids_in(condition) <= both]
             keys, of_item, rest = match.mixed or (match.left, match.right, match.rest)
-            parts = tuple(item.ids.index(part.id) if isinstance(part, Ref) else None for part in match.parts)
-            arranged = shared.get((of_item.name, parts))
-            if arranged is None:
-                arranged = keyed(item.collection, of_item).arrange_by_key()
-                if None not in parts:
-                    shared[of_item.name, parts] = arranged
+            arranged = _arranged(item, of_item, match.rights, match.strict).arrange_by_key()
             changes = keyed(rows.collection, keys)
             (stream,) = path(changes.stream, None, [Lookup(arranged, _beside(rows, item), place > first)], "join")
             rows = beside(rows, item, filtered(Collection(stream), rest))
