@@ -131,10 +131,14 @@ def _split(conditions: Sequence[Expr], ids: set[int]) -> tuple[list[Expr], list[
 
 
 def _by_equalities(items: Sequence[QueryPlan], conditions: Sequence[Expr]) -> list[QueryPlan]:
-    """Return items so that each has an equality with one before it, where there is one."""
+    """Return items so that each has an equality with one before it, where there is one, and those with conditions come first.
+
+    What a condition leaves few rows of leaves few pairs for the joins that follow.
+    """
     if len(items) < 3:
         return list(items)
     first, *left = items
+    left.sort(key=lambda item: not _split(conditions, nodes.ids(item))[0])
     ids, order = nodes.ids(first), [first]
     pairs = [
         [ids_in(side) for side in condition.arguments]
