@@ -128,8 +128,8 @@ def check_strong(result: list[Any], edges: list[Any], epochs: int) -> None:
 
 
 def test_DD_G4_strongly_connected_edges(run: Run) -> None:
-    edges = moving_edges(6, 10, 8, seed=3)
-    check_strong(run(strong_edges, edges), edges, 8)
+    edges = moving_edges(6, 10, 5, seed=3)
+    check_strong(run(strong_edges, edges), edges, 5)
 
 
 @pytest.mark.parametrize(

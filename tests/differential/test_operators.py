@@ -206,7 +206,7 @@ INPUT, OTHER = P("input"), P("input", (), 1)
 
 
 @pytest.mark.parametrize("group", range(7))
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(cases(2, few_times(int), size=4))
 def test_groups_three_loops_deep(group: int, case: Case) -> None:
     innermost = P("group", (P("join", (VARIABLE, P("variable", (), 2)), 1),), group)

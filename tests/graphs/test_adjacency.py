@@ -195,24 +195,6 @@ def test_numbers_stay(typed: tuple[pa.DataType, list[list[Any]]]) -> None:
         assert names.take(result).to_pylist() == batch
 
 
-@given(
-    st.sampled_from([pa.int64(), pa.int8(), pa.uint64(), pa.string(), pa.date32()]).flatmap(
-        lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind], max_size=6), min_size=1, max_size=4))
-    ),
-    st.lists(st.integers(10, 19), max_size=4),
-)
-def test_numbers_are_found_column_by_column(typed: tuple[pa.DataType, list[list[Any]]], before: list[int]) -> None:
-    kind, columns = typed
-    numbers, plain = Dictionary(), Dictionary()
-    if before and kind == pa.int64():
-        numbers.encode(pa.array(before))
-        plain.encode(pa.array(before))
-    result, fresh = numbers.encode(*(pa.array(column, kind) for column in columns))
-    expected, same = plain.encode(pa.array([value for column in columns for value in column], kind))
-    assert fresh.equals(same)
-    assert result.tolist() == expected.tolist()
-
-
 def test_what_is_no_number_is_one_node() -> None:
     numbers = Dictionary()
     assert numbers.encode(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]

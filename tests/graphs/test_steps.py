@@ -20,7 +20,6 @@ import pytest
 import timely
 from tests.recovery.cutting import Phase
 from tests.support.memory_registry import pause
-from timely.graphs.graphframes.pregel.bulk_synchronous import StepProgram, Steps, bulk_synchronous
 from timely.graphs.graphframes.pregel.column_pregel import ACTIVE, ColumnProgram, MessageColumn, StateColumn, column_pregel
 from timely.graphs.graphframes.pregel.expression_kernels import ColumnAggregate, ColumnField, Constant, FunctionCall
 from timely.graphs.graphframes.pregel.neighborhood_labels import neighborhood_labels
@@ -234,41 +233,6 @@ def test_a_source_that_is_no_vertex() -> None:
     vertices = table([1, 2], source=pa.array([None, 0], pa.int32()))
     with pytest.raises(timely.OperatorError, match="a source of the ranks is no vertex: 1 of 2 are none"):
         run(lambda edges, vertices: personalized_pagerank(edges, vertices, sources=2, rounds=1), [], vertices, 2)
-
-
-class Added(StepProgram[int]):
-    """The sum of all numbers, once for each worker, on worker 0."""
-
-    def begin(self, info: timely.OperatorInfo, collected: list[list[Any]]) -> Steps[int]:
-        own = sum(number for batch in collected[0] for number in batch)
-        of_all = yield [own] * info.peers
-        return sum(of_all)
-
-    def round(self, info: timely.OperatorInfo, state: int) -> Steps[bool]:
-        yield from ()
-        return False
-
-    def end(self, info: timely.OperatorInfo, state: int) -> Steps[list[Any]]:
-        of_all = yield [state] * info.peers
-        return [of_all] if info.worker == 0 else []
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_program_runs_once_for_each_time_on_all_workers(workers: int) -> None:
-    def program(worker: timely.Worker) -> list[Any]:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            captured = bulk_synchronous("added", [stream], Added()).capture()
-        for time in range(3):
-            if worker.index == 0:
-                handle.send_batch([time, 10])
-            handle.advance_to(time + 1)
-        handle.close()
-        worker.run()
-        return captured.messages
-
-    collected = [message for messages in timely.execute(program, workers=workers) for message in messages]
-    assert collected == [(time, [[time + 10] * workers]) for time in range(3)]
 
 
 @pytest.mark.parametrize(("seed", "both_ways", "direct", "workers"), [(5, False, 1.0, 1), (6, True, 1.0, 3), (7, False, 0.0, 3)])

@@ -30,24 +30,6 @@ def test_values_come_in_worker_order_as_often_as_asked(workers: int, processes: 
         assert run_late(program, workers, seed=workers) == [expected] * peers
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_what_was_sent_before_has_arrived(seed: int) -> None:
-    def program(worker: timely.Worker) -> bool:
-        with worker.dataflow() as scope:
-            handle, stream = scope.new_input()
-            seen = stream.exchange(lambda x: x).capture()
-        handle.send_batch(list(range(10)))
-        worker.step()
-        worker.all_gather("sent")
-        while not worker.idle:
-            worker.step()
-        arrived = sum(len(batch) for _, batch in seen.messages)
-        handle.close()
-        return arrived == worker.peers * len(range(worker.index, 10, worker.peers))
-
-    assert run_late(program, 3, seed) == [True] * 3
-
-
 def test_while_it_is_paused_nothing_runs_and_what_arrives_waits() -> None:
     def program(worker: timely.Worker) -> tuple[int, bool, int]:
         with worker.dataflow() as scope:

@@ -23,7 +23,6 @@ import timely
 from tests.recovery.cutting import Phase
 from tests.recovery.programs import Stopped, expected, program, restless
 from tests.recovery.test_operators_state import UNARY
-from timely.dataflow import OperatorInfo
 from timely.errors import CheckpointError, PeerLostError, StateError
 from timely.execution.threads import first_failure, run_worker  # white box: execute takes no transport of a test's own
 from timely.progress import ProgressGroups
@@ -112,22 +111,6 @@ def test_several_dataflows_are_saved_together_and_a_complete_one_stays_complete(
     assert timely.execute(lambda worker: one(worker, None), workers=2) == [[], []]
 
 
-def test_a_dataflow_built_after_the_recovery_is_closed_is_not_saved(tmp_path: Path) -> None:
-    def undeclared(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        return lambda output: capability.drop()
-
-    def one(worker: Worker) -> None:
-        with worker.dataflow() as scope:
-            scope.source("before", undeclared)
-        worker.run()
-        with Recovery(worker, tmp_path) as recovery:
-            recovery.checkpoint(1)
-        with worker.dataflow() as scope:
-            scope.source("after", undeclared)
-
-    timely.execute(one, workers=2)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("again", ["by itself", "by its activator", "by the clock"])
 def test_an_operator_that_never_rests_does_not_stand_in_the_way(tmp_path: Path, workers: int, again: str) -> None:
@@ -149,26 +132,6 @@ def test_an_operator_that_never_rests_does_not_stand_in_the_way(tmp_path: Path, 
             return seen.extract()
 
     timely.execute(one, workers=workers)
-
-
-def test_one_worker_may_be_far_ahead(tmp_path: Path) -> None:
-    """Inputs beyond the boundary are allowed, as long as nothing was sent there."""
-
-    def one(worker: Worker) -> list[Any]:
-        with Recovery(worker, tmp_path) as recovery:
-            with worker.dataflow() as scope:
-                handle, stream = scope.new_input()
-                seen = stream.exchange(lambda x: x).capture()
-            handle.send(worker.index + 1)
-            handle.advance_to(10 * worker.index + 1)
-            result = recovery.checkpoint(1)
-            assert (result.time, result.generation) == (1, 1)
-            assert result.bytes > 0
-            handle.close()
-            worker.run()
-            return seen.extract()
-
-    assert timely.execute(one, workers=2) == [[(0, [2])], [(0, [1])]]
 
 
 class Stage(enum.Enum):

@@ -63,25 +63,6 @@ def test_dataflows_that_are_built_one_within_the_other_have_their_own_state_back
     assert [run(0), run(1)] == [(1, 10), (2, 20)]
 
 
-def test_a_dataflow_that_was_never_finished_takes_no_others_place(tmp_path: Path) -> None:
-    def run(start: int) -> int:
-        worker, result = timely.Worker(), []  # type: ignore[var-annotated]
-        with Recovery(worker, tmp_path) as recovery:
-            with pytest.raises(ZeroDivisionError), worker.dataflow(int, name="given up") as scope:
-                scope.empty().sink(timely.Pipeline, "total", total([1]))
-                raise ZeroDivisionError
-            with worker.dataflow(int, name="total") as scope:
-                handle, stream = scope.new_input()
-                stream.sink(timely.Pipeline, "total", total(result))
-            handle.advance_to(start)
-            handle.send(1)
-            handle.advance_to(start + 1)
-            recovery.checkpoint(start + 1)
-            return sum(result)
-
-    assert [run(0), run(1)] == [1, 2]
-
-
 # -- declarations --------------------------------------------------------------------------------------------------------
 
 

@@ -96,35 +96,6 @@ def test_another_graph_is_refused(tmp_path: Path, build: Build, difference: str,
     once(tmp_path, workers=workers, time=2)  # and it can still be gone on from
 
 
-@pytest.mark.parametrize("in_flight", [False, True])
-def test_a_function_of_another_name_is_resumed(tmp_path: Path, in_flight: bool) -> None:
-    def first(key: str, value: int, state: int | None) -> tuple[int, list[int]]:
-        return (state or 0) + value, [(state or 0) + value]
-
-    def second(key: str, value: int, state: int | None) -> tuple[int, list[int]]:
-        return first(key, value, state)
-
-    def run(fold: Callable[..., Any], begin: int) -> list[Any]:
-        worker = timely.Worker()
-        with Recovery(worker, tmp_path) as recovery:
-            with worker.dataflow(int, name="sums") as scope:
-                rows, stream = scope.new_input()
-                sums = stream.state_machine(fold)
-                seen, probe = sums.capture(), sums.probe()
-            rows.advance_to(begin)
-            rows.send(("a", begin + 1))
-            rows.advance_to(begin + 1)
-            if not in_flight:
-                worker.step_while(lambda: probe.less_than(begin + 1))
-            recovery.checkpoint(begin + 1, in_flight=in_flight)
-            rows.close()
-            worker.run()
-        return [value for _, batch in seen.extract() for value in batch]
-
-    assert run(first, 0) == [1]
-    assert run(second, 1)[-1] == 3
-
-
 def test_other_times_are_refused(tmp_path: Path) -> None:
     def program(worker: timely.Worker, times: Any) -> None:
         with Recovery(worker, tmp_path) as recovery:
@@ -295,23 +266,6 @@ def test_a_boundary_that_can_never_be_reached_is_an_error_that_names_what_holds_
         timely.execute(program, workers=workers)
 
 
-def test_what_is_in_the_way_may_be_deep_inside(tmp_path: Path) -> None:
-    def holding(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        held.append(capability)
-        return lambda input, output: None
-
-    held: list[Any] = []
-
-    def build(scope: timely.ScopeBuilder[int]) -> None:
-        with scope.region() as outer, outer.iterative() as loop:
-            loop.empty().unary(timely.Pipeline, "holding", holding)
-
-    message = r"worker 0 sees a capability of /flow0/region#0/iterative#0/holding#1 at \(0, 0\)"
-    with pytest.raises(CheckpointError, match=message):
-        once(tmp_path, build)
-
-
 def test_after_that_a_worker_may_advance_and_try_again(tmp_path: Path) -> None:
     worker = timely.Worker()
     recovery = Recovery(worker, tmp_path)
@@ -388,38 +342,6 @@ def test_notes_that_cannot_be_pickled_are_a_state_error(tmp_path: Path) -> None:
     message = "the checkpoint has notes that cannot be pickled"
     with Recovery(worker, tmp_path) as recovery, pytest.raises(StateError, match=message):
         recovery.checkpoint(1, notes=[lambda: 1])
-
-
-def test_what_a_run_goes_on_from_is_not_sent_once_more(tmp_path: Path) -> None:
-    def run(first: int, last: int) -> list[tuple[int, list[Any]]]:
-        worker = timely.Worker()
-        with Recovery(worker, tmp_path) as recovery:
-            with worker.dataflow(int) as scope:
-                handle, stream = scope.new_input()
-                counts = stream.map(lambda word: (word, 1)).state_machine(
-                    lambda key, value, state: ((state or 0) + value, [(key, (state or 0) + value)])
-                )
-                seen = counts.capture()
-            with worker.dataflow(timely.Product[int, int]) as scope:
-                pairs, _ = scope.new_input()
-            pairs.send("of times that are others")
-            pairs.close()
-            refused = r"'input' \(/dataflow0/input#0\) is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
-            if recovery.time is not None:
-                for send in (handle.send, lambda word: handle.send_batch([word]), handle.send):
-                    with pytest.raises(TimestampError, match=refused):
-                        send("twice")
-            for time in range(first, last):
-                handle.advance_to(time)
-                handle.send("a")
-            handle.advance_to(last)
-            recovery.checkpoint(last)
-            handle.close()
-            worker.run()
-        return seen.extract()
-
-    assert run(0, 2) == [(0, [("a", 1)]), (1, [("a", 2)])]
-    assert run(2, 4) == [(2, [("a", 3)]), (3, [("a", 4)])]
 
 
 def test_nor_is_it_sent_by_an_unordered_input_or_by_a_handle_of_another_dataflow(tmp_path: Path) -> None:

@@ -229,37 +229,6 @@ def test_bad_arguments() -> None:
 # -- several dataflows -------------------------------------------------------------------------------------------------
 
 
-@given(schedules(3, max_size=40), st.booleans())
-def test_dataflows_that_feed_each_other(decisions: list[Resume | Delivery], swapped: bool) -> None:
-    """An operator of one dataflow sends into another, which is built before it or after it; both run in any order."""
-
-    def program(worker: timely.Worker) -> list[int]:
-        inputs: list[timely.InputHandle[int, int]] = []
-
-        def first() -> None:
-            with worker.dataflow(int) as scope:
-                stream = scope.to_stream(range(worker.index, 6, worker.peers)).exchange(lambda x: x)
-                probes.append(stream.inspect(lambda x: inputs[0].send(10 * x)).probe())
-
-        def second() -> None:
-            with worker.dataflow(int) as scope:
-                handle, stream = scope.new_input()
-                inputs.append(handle)
-                captures.append(stream.exchange(lambda x: x // 20).capture())
-
-        probes: list[Any] = []
-        captures: list[Any] = []
-        for build in (second, first) if swapped else (first, second):
-            build()
-        worker.step_while(lambda: not probes[0].done())
-        inputs[0].close()
-        worker.run()
-        return [x for _, batch in captures[0].extract() for x in batch]
-
-    results = simulate(program, 3, decisions=decisions).results
-    assert sorted(x for result in results for x in result) == [0, 10, 20, 30, 40, 50]
-
-
 def test_a_dataflow_that_one_worker_has_dropped_before_another_builds_it() -> None:
     """The two others go on with it: what the last one sends is known to nobody who looks on, and no fault."""
 

@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import timely
 from timely.dataflow.ports import FLUSH_AT
 from timely.progress import ProgressBatch
-from timely.worker import Worker
 from timely.worker import batching as module
 from timely.worker import process_link as link
 from timely.worker.batching import MessageBatcher, merge_progress
@@ -79,31 +77,6 @@ def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pyte
     assert seen == [0, 0, 0, 1, 3, 3, 3, 4]  # at once, where it is as much as that by itself
     batcher.flush()
     assert reports == [[1, 2, 3], [4], [5, 6, 7], [8, 9, 10, 11], [12]]
-
-
-def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    reports: list[Any] = []
-    send = Worker._send
-
-    def note(worker: Worker, peer: int, message: Any) -> None:
-        if isinstance(message, DataMessage):
-            reports.append((worker.index, len(message.batch)))
-        send(worker, peer, message)
-
-    monkeypatch.setattr(Worker, "_send", note)
-
-    def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
-        with worker.dataflow() as scope:
-            handle, stream = scope.new_input()
-            seen = stream.exchange(lambda x: x).capture()
-        for number in range(100):
-            handle.send_batch([number])
-        handle.close()
-        worker.run()
-        return seen.extract()
-
-    assert timely.execute(program, workers=2) == [[(0, sorted([*range(start, 100, 2)] * 2))] for start in range(2)]
-    assert sorted(reports) == [(0, 50), (1, 50)]
 
 
 def progress(number: int) -> Any:

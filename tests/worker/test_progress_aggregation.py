@@ -31,7 +31,6 @@ from timely.progress import ProgressGroups, ProgressMode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.stall import StallDetector
-from timely.worker.worker_messages import ProgressMessage
 
 SHAPES = [
     ProgressGroups.process(4, 2),
@@ -82,27 +81,6 @@ def test_progress_sent_before_an_all_gather_has_arrived_after_it(routes: Progres
         assert simulate(advancing, workers=4, seed=seed, groups=routes).results == [True] * 4
 
 
-def test_a_worker_that_drops_a_dataflow_still_forwards_for_the_others() -> None:
-    def program(worker: Worker) -> int:
-        with worker.dataflow(int) as scope:
-            numbers, stream = scope.new_input()
-            probe = stream.probe()
-        if worker.index == 0:
-            numbers.close()
-            worker.step()
-            worker.drop_dataflow(scope)
-            return 0  # and so ends before the others
-        for epoch in range(1, 4):
-            numbers.advance_to(epoch)
-            worker.step_while(lambda: probe.less_than(numbers.time))
-        numbers.close()
-        worker.run()
-        return 3
-
-    for seed in range(6):
-        assert simulate(program, workers=3, seed=seed, groups=ProgressGroups.central(3)).results == [0, 3, 3]
-
-
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
 def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     """All know that of each other, and need not find out by waiting that nothing moves."""
@@ -117,30 +95,6 @@ def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups
 
     monkeypatch.setattr(StallDetector, "stalled", lambda detector: False)
     assert simulate(program, workers=4, decisions=[], groups=routes).results == [0, 1, 2, 3]
-
-
-def test_a_worker_forwards_progress_of_a_dataflow_once_it_has_built_it() -> None:
-    network_workers = thread_transports(3)
-    workers = [Worker(transport, groups=ProgressGroups.central(3)) for transport in network_workers]
-    handles = []
-    for worker in workers[1:]:
-        with worker.dataflow(int) as scope:
-            numbers, stream = scope.new_input()
-            handles.append((numbers, stream.probe()))
-    handles[0][0].close()
-
-    def senders() -> list[int]:
-        return [message.batch.sender for _, message in network_workers[2].receive() if isinstance(message, ProgressMessage)]
-
-    for worker in (workers[1], workers[0]):
-        worker.step()
-    assert senders() == []
-    with workers[0].dataflow(int) as scope:
-        scope.new_input()[1].probe()
-    workers[0].step()
-    assert senders() == [0], "worker 0 sends it in its own name"
-    for transport in network_workers:
-        transport.close(0)
 
 
 def test_the_checker_knows_what_waits_at_a_worker_between_two_steps() -> None:
