@@ -268,7 +268,7 @@ def test_an_output_has_the_schema_of_its_table() -> None:
         with worker.dataflow(int) as scope:
             output = dd.table(scope, DATA).select("score", "name as who").output()
         table = output.to_arrow(0, counts=True)
-    assert table.schema.names == ["score", "who", "count"] and table.schema.types[:2] == [pa.float64(), pa.string()]
+    assert table.schema.names == ["score", "who", "count"] and table.schema.types[:2] == [pa.float32(), pa.string()]
     assert table.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
 
 

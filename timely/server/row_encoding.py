@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from timely.differential.tables.arrow_rows import batch_of
 from timely.differential.tables.values.kinds import (
     DOUBLES,
     Column,
@@ -99,27 +100,19 @@ def arrow_pieces(time: int, more: bool, columns: tuple[Column, ...], rows: Seque
     """
     schema = arrow_schema(columns).with_metadata({"time": str(time), "more": str(more).lower()})
     for begin in range(0, len(rows), _BATCH):
-        _batch(schema, rows[begin : begin + _BATCH])
-    return _arrow_pieces(schema, rows)
+        batch_of(rows[begin : begin + _BATCH], columns, "ask for JSON")
+    return _arrow_pieces(schema, columns, rows)
 
 
-def _arrow_pieces(schema: pa.Schema, rows: Sequence[Row]) -> Iterator[bytes]:
+def _arrow_pieces(schema: pa.Schema, columns: tuple[Column, ...], rows: Sequence[Row]) -> Iterator[bytes]:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         for begin in range(0, len(rows), _BATCH):
-            writer.write_batch(_batch(schema, rows[begin : begin + _BATCH]))
+            writer.write_batch(batch_of(rows[begin : begin + _BATCH], columns, "ask for JSON"))
             yield sink.getvalue()
             sink.seek(0)
             sink.truncate()
     yield sink.getvalue()
-
-
-def _batch(schema: pa.Schema, rows: Sequence[Row]) -> pa.RecordBatch:
-    try:
-        arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise SchemaError(f"the rows do not fit the types of Arrow: {error}; ask for JSON") from None
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def pieces(*parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -198,8 +191,6 @@ def _converted(value: Any, kind: Kind) -> Any:
         return number
     if isinstance(value, int) and not isinstance(value, bool) and kind.scale is not None:
         return Decimal(value)
-    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
-        raise SqlError(f"{brief(value)} is no text: half of a surrogate pair stands alone in it")
     if isinstance(value, str) and kind is not Kind.TEXT:
         # All digits of a decimal: the table refuses those that it does not have. Lists and structs are written as JSON.
         convert = conversion(Kind.TEXT, kind.base) or conversion(Kind.JSON, kind if kind.entry is None else list_of(kind.entry))

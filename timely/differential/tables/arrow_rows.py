@@ -12,9 +12,12 @@ from timely.dataflow import arrow_batches, without_views
 from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.values.kinds import (
     Column,
+    Kind,
     arrow_schema,
     column_checks,
     columns_of,
+    is_akin,
+    kind_of,
     lower_case,
     plain_type,
     row_check,
@@ -70,8 +73,21 @@ def plain_schema(schema: pa.Schema, *, narrow: bool = False) -> pa.Schema:
 def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
     """Return what makes a table, with the types that tables have, of Arrow data of ``schema``; ``SchemaError`` for others."""
     plain = plain_schema(schema)
-    types, checks = plain_schema(schema, narrow=True).types, column_checks(columns_of(schema), schema)
-    narrow = [place for place, kind in enumerate(types) if kind != plain.types[place]]
+    columns = columns_of(schema)
+    types, checks = plain_schema(schema, narrow=True).types, column_checks(columns, schema)
+
+    def values_of(number: int, field: pa.Field, data: Any) -> Any:
+        kind, type_ = columns[number].kind, plain.types[number]
+        if data.type != type_:
+            if not pa.types.is_null(field.type) and not is_akin(kind_of(field), kind):
+                raise SchemaError("cast it, if that is meant")
+            cast = data.cast(type_)
+            if (kind.nested or kind.scale is not None or kind is Kind.DATE) and not cast.cast(data.type).equals(data):
+                raise SchemaError("a value would be another one")
+            data = cast
+        if types[number] in (type_, field.type):
+            return data
+        return pa.array([checks[number](value) for value in data.to_pylist()], type_)
 
     def read(batch: Any) -> pa.Table:
         own = arrow_table(batch, place)
@@ -80,19 +96,14 @@ def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
             raise SchemaError(
                 f"{place}: the columns are {', '.join(plain.names)}, and {', '.join(table.schema.names) or 'none'} came"
             )
-        if table.schema.types != plain.types:
+        arrays = []
+        for number, (field, data) in enumerate(zip(own.schema, table.columns)):
             try:
-                table = table.cast(plain)
+                arrays.append(values_of(number, field, data))
             except (pa.ArrowException, ValueError) as error:
-                raise SchemaError(f"{place}: {error}; its schema is {plain.to_string(show_field_metadata=False)}") from None
-        for number in narrow:
-            if own.field(number).type != types[number]:
-                try:
-                    values = [checks[number](value) for value in table.column(number).to_pylist()]
-                except SchemaError as error:
-                    raise SchemaError(f"{place}: {error}") from None
-                table = table.set_column(number, plain.field(number), pa.array(values, plain.field(number).type))
-        return table
+                what = f"{place}: column {field.name!r} is {types[number]}, and {field.type} came"
+                raise SchemaError(f"{what}: {error}") from None
+        return pa.Table.from_arrays(arrays, schema=plain)
 
     return read
 
@@ -184,7 +195,7 @@ def batch_of(rows: Sequence[Row], columns: Sequence[Column], place: str) -> pa.R
     for field, values in zip(schema, zip(*rows)):
         try:
             arrays.append(pa.array(values, field.type))
-        except (pa.ArrowException, OverflowError, TypeError) as error:
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(f"{place}: column {field.name!r} cannot be {field.type} in an Arrow batch: {error}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

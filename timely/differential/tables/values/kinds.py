@@ -210,6 +210,14 @@ def common(one: Kind, other: Kind) -> Kind | None:
     return None
 
 
+def is_akin(own: Kind, kind: Kind) -> bool:
+    """Return whether Arrow data of one kind are data of another where no value changes."""
+    if own.nested:
+        inner = zip(own.within[1:], kind.within[1:])
+        return len(own.within) == len(kind.within) and all(is_akin(*pair) for pair in inner)
+    return own is kind or {own.base, kind.base} <= {*NUMBERS} or {own, kind} == {Kind.DATE, Kind.TIMESTAMP}
+
+
 def sortable(value: Value) -> Any:
     """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last."""
     if value is None:
@@ -326,9 +334,6 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.DECIMAL, Kind.REAL): lambda value: single(float(value)),
     (Kind.DOUBLE, Kind.REAL): _single_of_double,
     (Kind.TEXT, Kind.REAL): _single_of_text,
-    (Kind.REAL, Kind.DOUBLE): _same,
-    (Kind.REAL, Kind.INTEGER): _integer_of_double,
-    (Kind.REAL, Kind.BOOLEAN): bool,
     (Kind.REAL, Kind.TEXT): text_of_single,
     (Kind.BOOLEAN, Kind.TEXT): lambda value: "true" if value else "false",
     (Kind.DECIMAL, Kind.DOUBLE): lambda value: float(value) + 0.0,  # there is one zero
@@ -383,6 +388,8 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
         converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
         return None if None in converts else by_field(converts)
     plain = _CONVERSIONS.get((source.base, target.base))
+    if source is Kind.REAL and plain is None:
+        return conversion(Kind.DOUBLE, target)
     if source.scale is not None and target is Kind.TEXT:
         scale = source.scale
         return lambda value: f"{value or abs(value):.{scale}f}"  # no minus before zero
@@ -703,7 +710,7 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
     if kind.element is not None:
         of_each = each(_value_check(kind.element, type_.value_type))
         if pa.types.is_fixed_size_list(type_):
-            of_each = then(of_each, _of_length(type_.list_size))
+            of_each = then(of_each, _only(lambda values: len(values) == type_.list_size, type_))
         return functools.partial(_checked_list, kind, of_each)
     if kind.entry is not None:
         of_entry = _value_check(kind.entry, pa.struct([("key", type_.key_type), ("value", type_.item_type)]))
@@ -722,11 +729,11 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         narrow = _half_of_double
     elif kind in _NARROW:
         narrow = _NARROW[kind]
-    step = {"s": 1_000_000, "ms": 1_000}.get(getattr(type_, "unit", ""))
-    if step is not None:
-        narrow = then(narrow, _in_steps(step, type_))
+    if step := {"s": 1_000_000, "ms": 1_000}.get(getattr(type_, "unit", "")):
+        part = "microseconds" if kind is Kind.INTERVAL else "microsecond"
+        narrow = then(narrow, _only(lambda value: getattr(value, part) % step == 0, type_))
     elif pa.types.is_fixed_size_binary(type_):
-        narrow = _of_length(type_.byte_width)
+        narrow = _only(lambda value: len(value) == type_.byte_width, type_)
     float_of_int = kind in DOUBLES
 
     def check(value: Any) -> Any:
@@ -789,21 +796,10 @@ def _exactly(precision: int, scale: int) -> Conversion:
     return check
 
 
-def _in_steps(step: int, type_: pa.DataType) -> Conversion:
-    """Return what checks that a moment or a length of time is a whole number of steps of so many microseconds."""
-
+def _only(fits: Callable[[Any], bool], kind: object) -> Conversion:
     def check(value: Any) -> Any:
-        if (value.microseconds if isinstance(value, datetime.timedelta) else value.microsecond) % step:
-            raise SqlError(f"{value} is no value of {type_}")
-        return value
-
-    return check
-
-
-def _of_length(length: int) -> Conversion:
-    def check(value: Any) -> Any:
-        if len(value) != length:
-            raise SqlError(f"a value has the length {length}, and {brief(value)} came")
+        if not fits(value):
+            raise SqlError(f"{brief(value)} is no value of {kind}")
         return value
 
     return check
@@ -814,12 +810,6 @@ def _double_of(value: Any) -> float:
         return float(value)
     except OverflowError:
         raise SqlError(f"{brief(value)} does not fit DOUBLE") from None
-
-
-def _text(value: str) -> str:
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise SqlError(f"{brief(value)} has half of a letter: VARCHAR is Unicode")
-    return value
 
 
 def _no_zone(value: datetime.datetime | datetime.time) -> datetime.datetime | datetime.time:
@@ -837,7 +827,7 @@ def _with_zone(value: datetime.datetime) -> datetime.datetime:
 _NARROW: Final[dict[Kind, Conversion]] = {
     Kind.REAL: _single_of_double,
     Kind.DOUBLE: canonical_float,
-    Kind.TEXT: _text,
+    Kind.TEXT: _only(lambda text: text.isascii() or not re.search("[\ud800-\udfff]", text), "VARCHAR: half of a surrogate pair"),
     Kind.TIMESTAMP: _no_zone,
     Kind.TIME: _no_zone,
     Kind.INSTANT: _with_zone,
