@@ -314,7 +314,6 @@ DAY, NOON = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 12)
         (NOON.time(), NOON.time().replace(tzinfo=datetime.UTC)),
         (NOON - NOON, Decimal(1)),
         (b"a", "a"),
-        (0.5, True),
         ((DAY,), (None, NOON)),
     ],
 )

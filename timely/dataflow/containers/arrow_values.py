@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -19,16 +20,15 @@ _GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
-_MISSING: Final = {"NoneType", "NaTType", "NAType"}
-_OWN: Final = (
-    (pa.types.is_date, {"date", "datetime64"}, {"datetime"}),
-    (pa.types.is_timestamp, {"datetime", "datetime64"}, ()),
-    (pa.types.is_time, {"time"}, ()),
-    (pa.types.is_duration, {"timedelta", "timedelta64"}, ()),
-    (pa.types.is_binary, {"bytes", "bytearray", "memoryview"}, ()),
-    (pa.types.is_floating, {"float", "int", "number"}, {"bool"}),
+_KNOWN: Final = {"NoneType", "NAType", "datetime64", "timedelta64"}
+_OWN: Final[tuple[tuple[Any, Any], ...]] = (
+    (pa.types.is_date, datetime.date),
+    (pa.types.is_timestamp, datetime.datetime),
+    (pa.types.is_time, datetime.time),
+    (pa.types.is_duration, datetime.timedelta),
+    (pa.types.is_binary, (bytes, bytearray, memoryview)),
 )
-"""The types as which Arrow takes values of others, with the names of Python's own types, and of subtypes that are others."""
+"""The types as which Arrow takes values of others, such as 3 as a date, and Python's own."""
 
 
 def arrow_batches(data: Any, place: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -124,32 +124,25 @@ def without_views(column: pa.Array) -> pa.Array:
 
 
 def own_array(values: Sequence[Any]) -> pa.Array:
-    """Return values as an array of the type that they have; ``TypeError`` where Arrow would make 1.0 of True and the like.
+    """Return values as an array of the type that they have; ``TypeError`` where Arrow would make others of some of them.
 
-    >>> own_array([0.5, True])
+    >>> own_array([b"to", "be"])
     Traceback (most recent call last):
-    TypeError: values of double are beside one of bool
+    TypeError: values of binary are beside a str
     """
     array = pa.array(values)
-    _check_own(values, array.type)
+    kind = array.type
+    while pa.types.is_list(kind):
+        values, kind = [part for value in values if value is not None for part in value], kind.value_type
+    for own in (own for test, own in _OWN if test(kind)):
+        for other in set(map(type, values)):
+            mixed = own is datetime.date and issubclass(other, datetime.datetime)
+            if other.__name__ not in _KNOWN and (mixed or not issubclass(other, own)):
+                raise TypeError(f"values of {kind} are beside a {other.__name__}")
+        zoned = getattr(kind, "tz", None) is not None
+        if hasattr(own, "tzinfo") and any((value.tzinfo is None) is zoned for value in values if isinstance(value, own)):
+            raise TypeError(f"values of {kind} are beside one with{'out' if zoned else ''} a zone")
     return array
-
-
-def _check_own(values: Sequence[Any], kind: pa.DataType) -> None:
-    if pa.types.is_list(kind):
-        return _check_own([part for value in values if value is not None for part in value], kind.value_type)
-    if pa.types.is_struct(kind):
-        for field in kind:
-            _check_own([value.get(field.name) for value in values if value is not None], field.type)
-    for own, others in (names for test, *names in _OWN if test(kind)):
-        present = {one for one in set(map(type, values)) if one.__name__ not in _MISSING}
-        for one in present:
-            names = {base.__name__ for base in one.__mro__}
-            if names.isdisjoint(own) or not names.isdisjoint(others):
-                raise TypeError(f"values of {kind} are beside one of {one.__name__}")
-        naive, zoned = getattr(kind, "tz", None) is None, {one for one in present if hasattr(one, "tzinfo")}
-        if zoned and {value.tzinfo is None for value in values if type(value) in zoned} - {naive}:
-            raise TypeError(f"values of {kind} are beside one with{'' if naive else 'out'} a zone")
 
 
 def check_layout(batch: pa.RecordBatch, place: str) -> None:
