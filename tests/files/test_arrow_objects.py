@@ -322,11 +322,13 @@ def test_no_value_becomes_one_of_the_type_of_another(one: Any, other: Any) -> No
     with Worker() as worker:
         with worker.dataflow(int) as scope:
             captured = scope.to_stream([(one,), (None,), (other,)]).capture()
+            nested = scope.to_stream([({"a": one},), ({"a": other},), (None,)]).capture()
             output = dd.collection(scope, [(one,), (other,)]).output()
             right = scope.to_stream([(one,), (None,), (one,)]).capture()
         worker.run()
-    with pytest.raises(SchemaError, match=r"'v' is declared .*, and its values are of no Arrow type: values of .* are beside"):
-        captured.to_arrow(pa.schema([("v", kind)]))
+    for made, declared in ((captured, kind), (nested, pa.struct([("a", kind)]))):
+        with pytest.raises(SchemaError, match=r"'v' is declared .*, and its values are of no Arrow type: "):
+            made.to_arrow(pa.schema([("v", declared)]))
     with pytest.raises(ContainerError, match="'field_0' cannot be an Arrow array"):
         output.to_arrow()
     assert right.to_arrow(pa.schema([("v", kind)]))["v"].to_pylist() == pa.array([one, None, one]).to_pylist()

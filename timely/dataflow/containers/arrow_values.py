@@ -131,17 +131,20 @@ def own_array(values: Sequence[Any]) -> pa.Array:
     TypeError: values of binary are beside a str
     """
     array = pa.array(values)
-    kind = array.type
-    while pa.types.is_list(kind):
-        values, kind = [part for value in values if value is not None for part in value], kind.value_type
-    for own in (own for test, own in _OWN if test(kind)):
-        for other in set(map(type, values)):
-            mixed = own is datetime.date and issubclass(other, datetime.datetime)
-            if other.__name__ not in _KNOWN and (mixed or not issubclass(other, own)):
-                raise TypeError(f"values of {kind} are beside a {other.__name__}")
-        zoned = getattr(kind, "tz", None) is not None
-        if hasattr(own, "tzinfo") and any((value.tzinfo is None) is zoned for value in values if isinstance(value, own)):
-            raise TypeError(f"values of {kind} are beside one with{'out' if zoned else ''} a zone")
+    columns: list[tuple[Sequence[Any], pa.DataType]] = [(values, array.type)]
+    for parts, kind in columns:
+        if pa.types.is_list(kind):
+            columns.append(([part for value in parts if value is not None for part in value], kind.value_type))
+        elif pa.types.is_struct(kind):
+            columns += [([value.get(field.name) for value in parts if value is not None], field.type) for field in kind]
+        for own in (own for test, own in _OWN if test(kind)):
+            for other in set(map(type, parts)):
+                mixed = own is datetime.date and issubclass(other, datetime.datetime)
+                if other.__name__ not in _KNOWN and (mixed or not issubclass(other, own)):
+                    raise TypeError(f"values of {kind} are beside a {other.__name__}")
+            zoned = getattr(kind, "tz", None) is not None
+            if hasattr(own, "tzinfo") and any((value.tzinfo is None) is zoned for value in parts if isinstance(value, own)):
+                raise TypeError(f"values of {kind} are beside one with{'out' if zoned else ''} a zone")
     return array
 
 
