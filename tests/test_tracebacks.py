@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import timely
+from timely.server import Views
 
 LIBRARY = str(Path(timely.__file__).parent)
 
@@ -44,6 +45,12 @@ def stepped(step: Callable[[timely.Worker], object]) -> None:
     step(worker)
 
 
+def with_table() -> Views:
+    views = Views()
+    views.table("t", "n long")
+    return views
+
+
 CALLS: dict[str, Callable[[], object]] = {
     "example": lambda: timely.example(lambda scope: scope.to_stream([1]).map(refused)),
     "execute": lambda: timely.execute(fails_in_an_operator),
@@ -51,6 +58,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "threads": lambda: timely.execute(fails_in_an_operator, workers=2),
     "processes": lambda: timely.execute(fails_in_an_operator, processes=2),
     "graph": lambda: timely.execute(is_no_graph),
+    "a view that is not there": lambda: Views().read("nope"),
+    "a write that does not fit": lambda: with_table().write("t", insert=[("x",)]),
     "program": lambda: timely.execute(fails_itself),
     "step": lambda: stepped(timely.Worker.step),
     "run": lambda: stepped(timely.Worker.run),

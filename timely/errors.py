@@ -64,7 +64,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("sale", ["sales", "shops"]), did_you_mean("orders", ["shops"])
     ('; did you mean sales?', '')
     """
-    near = difflib.get_close_matches(name, [each for each in known if each != name], 1, 0.7)
+    near = difflib.get_close_matches(name, [each for each in known if each != name], 1, 0.65)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -403,9 +403,9 @@ def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
-        (["run", "p:b", "--worker", "2", "--inptu", "a=b"], "unrecognized arguments: --inptu a=b. Did you mean --input?"),
-        (["rnu"], "Did you mean run?"),
-        (["run", "p:b", "--engine", "sparkk"], "Did you mean spark?"),
+        (["run", "p:b", "--worker", "2", "--inptu", "a=b"], "unrecognized arguments: --inptu a=b; did you mean --input?"),
+        (["rnu"], "; did you mean run?"),
+        (["run", "p:b", "--engine", "sparkk"], "; did you mean spark?"),
         (["demo", "--quite-different"], "unrecognized arguments: --quite-different\n"),
     ],
 )

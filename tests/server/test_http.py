@@ -124,7 +124,7 @@ def test_points_and_ranges(served: Served) -> None:
         ("/views/orders/changes?from=now", 400, "whole number"),
         ("/views/orders?limit=1&limit=2", 400, "limit is there 2 times: give it once"),
         ("/views/orders/changes?from=0&from=1", 400, "from is there 2 times"),
-        ("/nope", 404, "Not Found"),
+        ("/nope", 404, "Not Found; there are /, /views, /views/NAME, /query"),
     ],
 )
 def test_what_cannot_be_read_is_an_error_with_its_reason(served: Served, path: str, status: int, message: str) -> None:

@@ -104,6 +104,7 @@ def test_views_follow_a_file(tmp_path: Path) -> None:
     ("script", "arguments", "message"),
     [
         (None, [], "the script 'views.sql' cannot be read"),
+        (None, ["orders.csv"], "'orders.csv' is no script: write --input NAME=orders.csv"),
         ("create view v as\nselect nope from orders", ["--input", "orders=orders.csv"], "nope at line 2, column 8"),
         ("select 1", ["--input", "orders=orders.csv"], "a script has `create view"),
         ("", ["--input", "orders=order.csv"], "input orders: there is no file 'order.csv'; did you mean orders.csv?"),
@@ -127,7 +128,8 @@ def test_mistakes_end_the_command_with_a_message(
         (tmp_path / "views.sql").write_text(script)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert main(["serve", "views.sql", *(port if each == "TAKEN" else each for each in arguments)]) == 1
+        script_or_data = [] if arguments == ["orders.csv"] else ["views.sql"]
+        assert main(["serve", *script_or_data, *(port if each == "TAKEN" else each for each in arguments)]) == 1
     assert message in capsys.readouterr().err
 
 

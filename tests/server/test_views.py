@@ -143,7 +143,7 @@ def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
     views.commit({"t": {("c", 0): 1}})
     assert rows(views, "sums") == {(3,): 1} and rows(views, query.name) == {("a",): 1, ("b",): 1, ("c",): 1}
     assert [(e.time, e.changes) for e in views.changes("sums", 0)] == []
-    with pytest.raises(ViewError, match="view inverse has no result now: SqlError: 10 // 0: division by zero"):
+    with pytest.raises(ViewError, match="view inverse has no result now: 10 // 0: division by zero"):
         views.read("inverse")
     with pytest.raises(ViewError, match="view inverse, which it reads, has no result now"):
         views.read("of_it")
@@ -213,7 +213,7 @@ def test_history_5_a_group_that_is_right_again(query: str) -> None:
             assert rows(views, asked.name) == {(10,): 1}
         views.view(f"late{number}", query)
         assert rows(views, f"late{number}") == {(10,): 1}
-        with pytest.raises(ViewError, match="has no result now: SqlError"):
+        with pytest.raises(ViewError, match="has no result now: .*(is not|division|more than)"):
             views.view(f"wrong{number}", "select cast('x' || k as integer) as n from t")
             views.read(f"wrong{number}")
         assert rows(views, "m") == {(10,): 1}  # built anew with the others

@@ -12,8 +12,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
@@ -23,7 +22,7 @@ import attrs
 
 import timely
 from timely.dataflow.origin import is_ours
-from timely.errors import ConfigurationError, OperatorError, TimelyError, printable
+from timely.errors import ConfigurationError, OperatorError, TimelyError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from timely.cli.run_command import Job
@@ -332,24 +331,14 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}{self._nearest(rest)}")
+            meant = [did_you_mean(word.partition("=")[0], self._option_string_actions) for word in rest if word.startswith("-")]
+            self.error(f"unrecognized arguments: {' '.join(rest)}{''.join(meant)}")
         return parsed, rest
-
-    def _nearest(self, words: Sequence[str]) -> str:
-        options = [option for option in self._option_string_actions if option.startswith("--")]
-        misspelt = [word.partition("=")[0] for word in words if word.startswith("-")]
-        return _suggestion(match for word in misspelt for match in get_close_matches(word, options, 1))
 
     def error(self, message: str) -> NoReturn:
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if choice is not None:
-            message += _suggestion(get_close_matches(choice[1], re.findall(r"[^' ,]+", choice[2]), 1))
-        super().error(message)
-
-
-def _suggestion(matches: Iterable[str]) -> str:
-    names = " and ".join(matches)
-    return f". Did you mean {names}?" if names else ""
+        meant = "" if choice is None else did_you_mean(choice[1], re.findall(r"[^' ,]+", choice[2]))
+        super().error(message + meant)
 
 
 def _add_program(

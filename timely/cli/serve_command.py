@@ -18,6 +18,7 @@ from timely.cli.program import module_at
 from timely.differential.tables.names.statements import TableDefinition, parse_script
 from timely.differential.tables.names.user_functions import functions_in
 from timely.errors import ConfigurationError, TimelyWarning, did_you_mean, file_error_text
+from timely.files.formats import FORMATS, extension_of
 from timely.memory import bytes_of, return_freed_memory
 from timely.server import Connectors, InputWatcher, Limits, Views, ViewServer, WatchedInput
 from timely.worker.gc_control import collector_paused
@@ -78,6 +79,9 @@ class ProblemLog:
 
 def serve(script: Path | None, inputs: Mapping[str, Path], settings: Settings, say: Callable[[str], object]) -> None:
     """Serve inputs, and the views of a script over them, until the process is interrupted or terminated."""
+    data = {extension for each in FORMATS.values() for extension in each.extensions} - {".txt"}
+    if script is not None and extension_of(script) in data:
+        raise ConfigurationError(f"{str(script)!r} is no script: write --input NAME={script}")
     try:
         text = None if script is None else script.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from html import escape
+from itertools import islice
 from typing import Any, Final
 
 import attrs
@@ -84,6 +85,12 @@ def preview(messages: Iterable[tuple[Any, Any]], *, limit: int = 20, first: str 
         if left > 0:
             rows += [{first: time, **row} if first is not None else row for row in _rows(container, left)]
     return _preview(rows, total)
+
+
+def counted_preview(names: Sequence[str], counted: Iterable[tuple[Any, Any]], total: int) -> Preview:
+    """Return the preview of records, whose fields have these names if any, each with how often it is there."""
+    rows = ((count, [dict(zip(names, record, strict=True)) if names else record]) for record, count in islice(counted, 20))
+    return attrs.evolve(preview(rows, first="count"), total=total)
 
 
 def joined(previews: Sequence[Preview], *, limit: int = 10) -> Preview:

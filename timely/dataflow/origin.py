@@ -6,16 +6,19 @@ The origin of an operator is a code object and a line number: one walk up the st
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from types import CodeType, FrameType, TracebackType
-from typing import Final
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from timely.errors import OperatorError, TimelyError, TimelyWarning
+
+C = TypeVar("C", bound=type)
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS: Final = _PACKAGE + "cli" + os.sep
@@ -128,6 +131,26 @@ def fold_tracebacks(error: BaseException) -> None:
         error.add_note(_NOTE)
 
 
+def folded(cls: C) -> C:
+    """Have the public methods of a class end with errors whose tracebacks begin with the line of the program."""
+    for name, method in list(vars(cls).items()):
+        if not name.startswith("_") and isinstance(method, FunctionType):
+            setattr(cls, name, _folding(method))
+    return cls
+
+
+def _folding(f: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except Exception as error:
+            fold_tracebacks(error)
+            raise
+
+    return call
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those that Python would print before it."""
     seen: set[int] = set()
@@ -149,11 +172,15 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
+_CALLED: Final = (contextlib.__file__, os.path.join(os.path.dirname(os.__file__), "concurrent", "futures", "_base.py"))
+"""Modules of Python through which the library calls."""
+
+
 def _without_library(frames: list[TracebackType]) -> list[TracebackType]:
     outside: list[TracebackType] = []
     inside = False
     for frame in frames:
-        inside = _is_library(frame) or (inside and frame.tb_frame.f_code.co_filename == contextlib.__file__)
+        inside = _is_library(frame) or (inside and frame.tb_frame.f_code.co_filename in _CALLED)
         if not inside:
             outside.append(frame)
     return outside

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from itertools import chain, islice
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
-import attrs
 from typing_extensions import TypeVar
 
 from timely.dataflow import (
@@ -22,8 +21,8 @@ from timely.dataflow import (
     Stream,
     pandas_frame,
     polars_frame,
-    preview,
 )
+from timely.dataflow.first_rows import counted_preview
 from timely.differential.updates.arrow_tables import MANY
 from timely.differential.updates.rings import Ring
 from timely.differential.updates.updates import ByUpdate, Container, Diff, Update, in_order, summed_up, to_owner
@@ -407,8 +406,7 @@ class Output(Generic[T, D]):
         except NotCompleteError as error:
             return f"<pre>{escape(str(error))}</pre>"
         names = () if self.schema is None else self.schema.names
-        rows = ((n, [dict(zip(names, record, strict=True)) if names else record]) for record, n in sums.items())
-        return attrs.evolve(preview(islice(rows, 20), first="count"), total=len(sums)).html()
+        return counted_preview(names, sums.items(), len(sums)).html()
 
     def _repr_html_(self) -> str:
         if not runs_elsewhere(self._worker):

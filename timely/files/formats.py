@@ -110,10 +110,9 @@ def format_of(path: str | os.PathLike[str], place: str) -> Format:
     for known_format in FORMATS.values():
         if extension in known_format.extensions and (known_format.compressed or Path(path).suffix == extension):
             return known_format
-    if extension in (".xlsx", ".xls", ".ods", ".numbers"):
-        raise ConfigurationError(f"{place}: {os.fspath(path)!r} is a workbook: save its sheet as CSV, and read that")
     known = ", ".join(name for known_format in FORMATS.values() for name in known_format.extensions)
-    raise ConfigurationError(f"{place}: {os.fspath(path)!r} should end in one of {known}")
+    workbook = "; save the sheet of a workbook as CSV" if extension in (".xlsx", ".xls", ".ods", ".numbers") else ""
+    raise ConfigurationError(f"{place}: {os.fspath(path)!r} should end in one of {known}{workbook}")
 
 
 def check_path(path: str, place: str) -> None:

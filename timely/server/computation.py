@@ -19,7 +19,7 @@ from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functi
 from timely.differential.tables.sources import answer_over
 from timely.differential.tables.values.kinds import Column
 from timely.differential.updates.updates import consolidate
-from timely.errors import OperatorError, SqlError, ViewError, error_text
+from timely.errors import OperatorError, SqlError, TimelyError, ViewError, error_text
 from timely.recovery.manifest import Layer
 from timely.recovery.quiesce import quiesce
 from timely.recovery.relations import Relations
@@ -155,7 +155,8 @@ def failure(error: OperatorError | EndlessError) -> str:
     """Return why a computation has no result."""
     if isinstance(error, EndlessError):
         return str(error)
-    return error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
+    cause = error.__cause__
+    return str(cause) if isinstance(cause, TimelyError) else error_text(cause) if cause is not None else str(error)
 
 
 def result_columns(query: str, tables: Mapping[str, ReadTable], functions: Functions = NO_FUNCTIONS) -> tuple[Column, ...]:

@@ -228,7 +228,8 @@ class Endpoints:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            return _error(error.status, error.text or error.reason)
+            known = "; there are /, /views, /views/NAME, /query and /health" if request.match_info.http_exception is error else ""
+            return _error(error.status, f"{error.text or error.reason}{known}")
         except TimelyError as error:
             return _error(next((status for kind, status in _STATUS if isinstance(error, kind)), 500), str(error))
 

@@ -283,7 +283,8 @@ def origin(
     candidates = (each for each in (contents.rows if row is None else [row]) if all(of.holds(each) for of in where))
     rows = list(itertools.islice(candidates, 2))
     if len(rows) != 1:
-        raise ConfigurationError(f"why of {name}: give conditions that one row fulfils, not {'several' if rows else 'none'}")
+        how = "several rows fulfil the conditions: add one" if rows else "no row fulfils the conditions: ask why_not"
+        raise ConfigurationError(f"why of {name}: {how}")
     (asked,), view = rows, name.lower()
     tables = {each: of for each, of in held.rows.items() if each not in held.queries} or {"no table": {}}
     near = held.origins(view, {asked: 1}) if view in held.queries else {view: {asked: tables[view].get(asked, 0)}}

@@ -206,11 +206,12 @@ def rows_of(columns: Sequence[Column], content: Any, what: str) -> list[Row]:
     """Return a list of objects of JSON as rows; ``SchemaError`` for other columns. What is missing is ``NULL``."""
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise SchemaError(f"{what!r} is a list of objects, one a row")
-    names = {column.name for column in columns}
+    names = [column.name for column in columns]
     for row in content:
-        others = row.keys() - names
+        others = row.keys() - {*names}
         if others:
-            raise SchemaError(f"{what!r} has column {sorted(others)[0]!r}: the table has {', '.join(sorted(names))}")
+            other = sorted(others)[0]
+            raise SchemaError(f"{what!r} has column {other!r}: the table has {listed_names(names)}{did_you_mean(other, names)}")
     return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in content]
 
 

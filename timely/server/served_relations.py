@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
+from timely.dataflow.first_rows import counted_preview
 from timely.differential.tables.arrow_rows import check_added
 from timely.differential.tables.names.statements import is_append_only
 from timely.differential.tables.names.user_functions import Functions
@@ -93,6 +94,9 @@ class Answer(NamedTuple):
     columns: tuple[Column, ...]
     rows: list[tuple[Row, int]]
     more: bool
+
+    def _repr_html_(self) -> str:
+        return counted_preview([column.name for column in self.columns], self.rows, len(self.rows)).html()
 
 
 class ViewDescription(NamedTuple):

@@ -21,6 +21,7 @@ from typing import Any, Self, TypedDict, Unpack
 import pyarrow as pa
 
 from timely.dataflow import declared_schema
+from timely.dataflow.origin import folded
 from timely.differential.tables.names.statements import Statement, ViewDefinition, checked_name, parse_script
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.sources import lateness_of, warn_of_order
@@ -61,6 +62,7 @@ class TableWrite(TypedDict, total=False):
     idempotency_key: str | None
 
 
+@folded
 class Views:
     """Tables, views and queries; may be used from any thread. Reading never waits for an epoch that is computed.
 

@@ -217,7 +217,7 @@ class Binder:
             return plan
         if not keys and nodes.least_and_most_rows(plan)[1] > 1 and (limit is None or limit):
             clause = clauses.limit or clauses.offset or node
-            raise refusal(clause, "LIMIT and OFFSET need ORDER BY: which rows come first is unspecified")
+            raise refusal(clause, "LIMIT and OFFSET need ORDER BY before them: which rows come first is unspecified")
         return nodes.TopK(plan, (), tuple(keys), width, offset or 0, limit)
 
     def select(self, node: exp.Select, around: QueryScope | None, tables: Tables, behind: Behind) -> BoundQuery:
@@ -392,7 +392,7 @@ class Binder:
                     raise PlacedError("an aggregate of columns from outside belongs to the query around this one", part.at)
                 calls.append(NamedExpr(self.fresh(), part))
                 if isinstance(part.form, Whole) and part.form.order is None:
-                    raise PlacedError(f"{part.name} needs ORDER BY inside: the order of its values is unspecified", part.at)
+                    raise PlacedError(f"{part.name} needs ORDER BY inside, as in {part.name}(value ORDER BY column)", part.at)
                 columns[part] = calls[-1].ref
             elif isinstance(part, GroupingCall):
                 if not all(key in place_of for key in part.keys):
@@ -553,7 +553,7 @@ class Binder:
 
 
 _MISPLACED: Final[dict[type[Expr], str]] = {
-    AggregateCall: "an aggregate cannot stand here",
+    AggregateCall: "an aggregate cannot stand here: HAVING has conditions on it",
     WindowCall: "a window function cannot stand here: QUALIFY has conditions on it",
     Element: "this is not supported here: UNNEST stands in FROM, or among the selected columns",
     GroupingCall: "GROUPING stands beside GROUP BY",

@@ -11,57 +11,39 @@ from sqlglot import Token, TokenType
 from timely.errors import did_you_mean
 
 _INSTEAD: Final = {
-    "strftime(moment, '%Y-%m-%d')": "to_char, date_format, format_date, format_datetime, formatdatetime, datename",
-    "strptime(text, '%d.%m.%Y')::date": "to_date, str_to_date, parse_date, date_parse, todate",
-    "strptime(text, '%d.%m.%Y')": "parse_datetime, parse_timestamp, parsedatetime",
-    "moment::date": "date, datevalue",
-    "text::timestamp": "datetime, timestamp, to_datetime, todatetime",
-    "moment + interval 1 day": "dateadd, timestampadd, adddate, date_plus",
-    "moment - interval 1 day": "subdate",
-    "day + interval 1 month": "add_months, addmonths",
+    "strftime(moment, '%Y-%m-%d')": "to_char, date_format, format_date, format_datetime, datename",
+    "strptime(text, '%d.%m.%Y')::date": "to_date, str_to_date, parse_date, date_parse",
+    "moment::date": "date",
+    "moment + interval 1 day": "dateadd, timestampadd, adddate",
+    "day + interval 1 month": "add_months",
     "datediff('day', day, moment)": "timestampdiff, days_between, age",
-    "datediff('month', day, moment)": "months_between",
     "make_date(2025, 12, 31)": "datefromparts, date_from_parts, makedate",
-    "last_day(day)": "eomonth, end_of_month",
-    "date_part('month', moment)": "getmonth, month_of",
-    "time_bucket(interval 1 hour, moment)": "date_bin, time_slice",
+    "last_day(day)": "eomonth",
     "epoch(moment)": "unix_timestamp, to_unixtime, to_unix_timestamp",
-    "epoch(moment) / 86400": "julianday",
-    "to_timestamp(whole)": "from_unixtime, timestamp_seconds, fromunixtime",
+    "to_timestamp(whole)": "from_unixtime, timestamp_seconds",
     "moment at time zone 'UTC'": "convert_tz, from_utc_timestamp, to_utc_timestamp, convert_timezone",
     "coalesce(value, 0)": "isnull, nvl, zeroifnull, nz",
     "case when condition then value else 0 end": "iif, iff, nvl2",
-    "case text when 'a' then 1 when 'b' then 2 end": "choose, elt, field",
     "strpos(text, part)": "charindex, locate, patindex, indexof",
-    "substring(text, 1, 3)": "mid, substring_text",
+    "substring(text, 1, 3)": "mid",
     "split_part(text, ',', 1)": "substring_index, strtok",
-    "regexp_extract(text, '[0-9]+')": "regexp_substr, regexpextract",
+    "regexp_extract(text, '[0-9]+')": "regexp_substr",
     "repeat(text, 3)": "replicate, space",
-    "length(text)": "datalength",
-    "upper(left(text, 1)) || lower(substring(text, 2))": "initcap, proper",
-    "text || part": "strcat",
-    "cast(value as varchar)": "convert, str, to_varchar, to_string, tostring, text",
+    "upper(left(text, 1)) || lower(substring(text, 2))": "initcap",
+    "cast(value as varchar)": "convert, str, to_varchar, to_string",
     "try_cast(text as bigint)": "to_number, to_int, toint, isnumeric, try_convert, safe_cast",
-    "number / nullif(value, 0)": "safe_divide, divide",
     "trunc(number)": "truncate",
     "stddev(number)": "stdev, std",
-    "stddev_pop(number)": "stdevp",
-    "variance(number)": "var, varp",
     "sum(number)": "total",
     "sum(number) filter (where condition)": "sumif, sum_if",
-    "avg(number) filter (where condition)": "avgif, avg_if, averageif",
-    "bool_and(condition)": "every",
-    "bool_or(condition)": "some",
     "quantile_cont(number, 0.5)": "percentile, percentile_approx, approx_percentile, approx_quantile",
     "list(value order by value)": "collect_list, group_array",
     "list(distinct value order by value)": "collect_set",
-    "string_agg(text, ',' order by text)": "wm_concat, textjoin",
+    "string_agg(text, ',' order by text)": "wm_concat",
     "count(distinct value)": "approx_count_distinct, approx_distinct, uniq, countdistinct, count_distinct",
     "array_to_string(texts, ',')": "array_join",
     "length(texts)": "size, array_size",
-    "texts[1]": "get, array_get",
-    "list_sort(texts)": "sort_array",
-    "unnest(texts)": "explode, explode_outer",
+    "unnest(texts)": "explode",
     "text::json ->> '$.name'": "get_json_object, json_query, json_extract_scalar",
 }
 """By what to write: names of functions elsewhere. Its words are columns that a query may have."""
@@ -84,6 +66,12 @@ CLOCKS: Final = re.compile(
     "|localtimestamp|clock_timestamp|statement_timestamp|get_current_time|get_current_timestamp"
 )
 """Functions whose value changes while the data does not."""
+
+_CHANGES: Final = "; a program changes rows by a session, and clients of a server by POST /tables/NAME"
+STATEMENTS: Final = dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE"), _CHANGES) | dict.fromkeys(
+    ("SHOW", "DESCRIBE", "DESC"), "; GET /views of a server has its tables, and their columns"
+)
+"""What does elsewhere what other statements do."""
 
 _UNITS: Final = re.compile("microsecond|millisecond|second|minute|hour|day|week|month|quarter|year")
 

@@ -191,11 +191,16 @@ class QueryScope:
         if tables and self.item(tables[-1]) is None:
             return self.no_table(node, tables[-1])
         items = [item for level in self.levels() for item in level.items]
-        columns = [str(each) for item in items for each in item.columns]
+        columns = [_written(each) for item in items for each in item.columns]
         quoted = not tables and any(part.args.get("quoted") for part in node.find_all(exp.Identifier))
         meant = of_column(written[-1], columns, quoted=quoted, in_call=isinstance(node.parent, exp.Func))
-        here = "; ".join(f"{item.name} has {listed_names(item.columns)}" for item in items)
+        here = "; ".join(f"{item.name} has {listed_names(map(_written, item.columns))}" for item in items)
         return refusal(node, f"there is no column of this name; {here or 'FROM has no table'}{meant}")
+
+
+def _written(column: str) -> str:
+    """Return the name of a column as a query has it, with quotes where it needs them."""
+    return exp.to_identifier(str(column)).sql(dialect="duckdb")
 
 
 class NameBinder(Protocol):

@@ -15,8 +15,9 @@ from timely.differential.tables.expressions.column_stages import projected
 from timely.differential.tables.expressions.relation import Relation
 from timely.differential.tables.expressions.scalar_compiler import Row, RowScope, compile_scalar
 from timely.differential.tables.names.binder import Behind, Binder
+from timely.differential.tables.names.hints import STATEMENTS
 from timely.differential.tables.names.reader import check_clauses
-from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal
+from timely.differential.tables.names.refusals import naming_the_line, parse, placed, position_of, refusal, tokens_in
 from timely.differential.tables.names.user_functions import NO_FUNCTIONS, Functions, named_functions
 from timely.differential.tables.operators.sorting import sort_key as row_key
 from timely.differential.tables.plan.build import build
@@ -40,7 +41,8 @@ def query_of(text: str) -> exp.Query:
     if isinstance(tree, exp.Values):
         return exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
-        raise refusal(tree, f"a view is a query, not {text.split()[0].upper()}")
+        statement = tokens_in(text)[0].text.upper()
+        raise refusal(tree, f"a view is a query, not {statement}{STATEMENTS.get(statement, '')}")
     return tree
 
 

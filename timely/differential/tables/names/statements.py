@@ -18,16 +18,18 @@ from timely.differential.tables.names.reader import is_now
 from timely.differential.tables.names.refusals import refusal, tokens_in
 from timely.differential.tables.names.scalar_rules import type_of
 from timely.differential.tables.values.kinds import Column, Kind, arrow_schema, lower_case
-from timely.errors import SqlError, brief
+from timely.errors import SqlError, brief, did_you_mean
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 """What tables and views are called, in lower case."""
 
-_FORMS: Final = (
-    "`create view name as select ...;` and `create table name (column type, ...);`,"
-    " with `or replace` before `view`, and `drop view name;`, `drop table name;`, with `cascade` at the end;"
-    " `create source name (column type, ...) with (option = value, ...);`, `create sink name from view with (...);`"
-)
+_FORMS: Final = {
+    "view": "`create view name as select ...;`",
+    "table": "`create table name (column type, ...);`",
+    "source": "`create source name (column type, ...) with (option = value, ...);`",
+    "sink": "`create sink name from view with (option = value, ...);`",
+    "drop": "`drop view name;`",
+}
 
 LATENESS: Final = b"timely.lateness"
 """Under which a field of a schema says how late rows come by its column."""
@@ -126,7 +128,7 @@ def tables_read(query: str, known: Collection[str] | None = None) -> frozenset[s
     if known is not None:
         for name, node in reversed(read.items()):
             if name and name not in own and name not in known and not node.args.get("db"):
-                raise no_table(node, name, known)
+                raise SqlError(str(no_table(node, name, known)))
     return frozenset(read) | {"now" for node in tree if is_now(node)}
 
 
@@ -152,7 +154,9 @@ def _statement(statement: list[Token], text: str) -> Statement:
         return DropStatement(checked_name(rest[1].text), words[0], len(words) > 2)
     if kinds[0] == TokenType.CREATE and words[:1] in (["source"], ["sink"]) and not replace:
         return _connector(first, rest, text)
-    raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
+    forms = [form for kind, form in _FORMS.items() if kind in (first.text.lower(), *words[:1])]
+    meant = did_you_mean(first.text.lower(), ("create", "drop"))
+    raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {', '.join(forms or _FORMS.values())}{meant}")
 
 
 def _table(first: Token, rest: list[Token], text: str) -> TableDefinition:

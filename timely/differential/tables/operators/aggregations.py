@@ -165,7 +165,7 @@ class Written:
         """Return an argument that is a number."""
         argument = self.value(place)
         if argument.kind.base not in NUMBERS:
-            raise SqlError(f"{self.name} takes numbers, not {argument.kind.value}")
+            raise SqlError(f"{self.name} takes numbers, not {argument.kind.value}: cast it, as in {self.name}(value::double)")
         return argument
 
     def condition_value(self) -> Expr:
@@ -309,7 +309,7 @@ def _sum(call: Written) -> AggregateCall:
     argument = call.value()
     kind = Kind.INTEGER if argument.kind is Kind.BOOLEAN else argument.kind
     if kind.base not in NUMBERS:
-        raise SqlError(f"sum takes numbers, not {kind.value}")
+        raise SqlError(f"sum takes numbers, not {kind.value}: cast it, as in sum(value::double)")
     if kind in DOUBLES:
         of_doubles = Sums(3, _summand_of_double, lambda sums: _sum_of_doubles(sums) if sums[0] else None)
         return call.made(Kind.DOUBLE, of_doubles, [argument])
@@ -503,7 +503,7 @@ def _with_order(skips: bool) -> Callable[..., Function]:
 def _ordered_first(call: Written) -> AggregateCall:
     order = call.ordering()
     if order is None:
-        raise SqlError(f"{call.name} needs ORDER BY inside: which value it takes is unspecified")
+        raise SqlError(f"{call.name} needs ORDER BY inside, as in {call.name}(value ORDER BY column)")
     value, last = call.value(), call.name == "last"
 
     def key(entry: Any) -> Any:

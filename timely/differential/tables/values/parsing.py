@@ -6,7 +6,6 @@ The zone of a text counts for an instant only. Moments outside of the years 1 to
 from __future__ import annotations
 
 import datetime
-import difflib
 import functools
 import re
 import uuid
@@ -15,7 +14,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from timely.errors import SqlError, brief
+from timely.errors import SqlError, brief, did_you_mean
 from timely.operators.keyed.numbers import NAN
 
 LONGEST: Final = 1 << 24
@@ -61,9 +60,7 @@ def zone(name: str) -> ZoneInfo:
     """Return a time zone, whose name may be written in any case; ``SqlError`` for an unknown one."""
     known = _names().get(name.lower())
     if known is None:
-        near = difflib.get_close_matches(name.lower(), _names(), 1)
-        hint = f", as {_names()[near[0]]} is one" if near else ""
-        raise SqlError(f"there is no time zone {brief(name)}{hint}")
+        raise SqlError(f"there is no time zone {brief(name)}{did_you_mean(name, _names().values())}")
     try:
         return ZoneInfo(known)
     except (ZoneInfoNotFoundError, ValueError, OSError):
