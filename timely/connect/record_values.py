@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -25,6 +27,12 @@ def _single(value: Any) -> float:
     return number
 
 
+def _moment(text: str) -> datetime.datetime:
+    if re.search(r"[.,]\d{6}0*[1-9]", text):
+        raise ValueError(f"{text} has digits beyond microseconds")
+    return datetime.datetime.fromisoformat(text)
+
+
 _READERS: Final[list[tuple[Callable[[pa.DataType], bool], dict[type, Callable[[Any], Any]]]]] = [
     (pa.types.is_integer, {int: _same}),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), {str: _same}),
@@ -33,7 +41,7 @@ _READERS: Final[list[tuple[Callable[[pa.DataType], bool], dict[type, Callable[[A
     (pa.types.is_floating, {float: _same, NotANumber: _same, int: float, Decimal: float}),
     (pa.types.is_decimal, {Decimal: _same, int: Decimal, str: Decimal, float: lambda value: Decimal(repr(value))}),
     (pa.types.is_date, {str: datetime.date.fromisoformat, datetime.date: _same}),
-    (pa.types.is_timestamp, {str: datetime.datetime.fromisoformat, datetime.datetime: _same}),
+    (pa.types.is_timestamp, {str: _moment, datetime.datetime: _same}),
     (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), {bytes: _same}),
     (pa.types.is_time, {datetime.time: _same}),
 ]
@@ -50,6 +58,9 @@ def typed_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
     >>> typed_array([1, 1.5], pa.field("n", pa.int64()))
     Traceback (most recent call last):
     TypeError: n is int64, and 1.5 came
+    >>> typed_array(["2024-02-29T12:00:00.000000001"], pa.field("at", pa.timestamp("us")))
+    Traceback (most recent call last):
+    ValueError: 2024-02-29T12:00:00.000000001 has digits beyond microseconds
     """
     readers = next((readers for test, readers in _READERS if test(field.type)), {})
     kinds = set(map(type, values))
@@ -73,9 +84,32 @@ def avro_reader(registry: Mapping[str, Any], topic: str) -> Callable[[bytes], An
 
 
 def json_reader(schema: pa.Schema) -> Callable[[bytes], Any]:
-    """Return what reads JSON; where a column is a decimal, no digit of a number is lost."""
+    """Return what reads JSON; where a column is a decimal, no digit of a number is lost.
+
+    >>> read = json_reader(pa.schema([("n", pa.float64())]))
+    >>> read(b'{"n": 1.5}')
+    {'n': 1.5}
+    >>> read(b'{"n": 1, "n": 2}')
+    Traceback (most recent call last):
+    ValueError: an object has one of n twice
+    >>> read(b'{"n": 1e999}')
+    Traceback (most recent call last):
+    ValueError: 1e999 is beyond a double
+    """
     exact = any(pa.types.is_decimal(field.type) for field in schema)
-    decode = json.JSONDecoder(parse_float=Decimal if exact else None).raw_decode
+
+    def number(text: str) -> float | Decimal:
+        if math.isinf(float(text)):
+            raise ValueError(f"{text} is beyond a double")
+        return Decimal(text) if exact else float(text)
+
+    def once(parts: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(parts)
+        if len(fields) < len(parts):
+            raise ValueError(f"an object has one of {', '.join(fields)} twice")
+        return fields
+
+    decode = json.JSONDecoder(parse_float=number, object_pairs_hook=once).raw_decode
 
     def read(value: bytes) -> Any:
         text = value.decode().strip()
