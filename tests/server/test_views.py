@@ -324,7 +324,6 @@ def test_positions_are_those_of_the_script() -> None:
         "create table if not exists a (n int)",
         "create table a.b (n int)",
         "create table a (n int primary key)",
-        "create table a (n float)",
         "create table a as select 1",
         "create table a (n)",
     ):
