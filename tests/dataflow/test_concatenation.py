@@ -172,17 +172,6 @@ def test_only_what_has_the_same_columns_is_concatenated() -> None:
     assert not compatible(batch, np.arange(2))
 
 
-def test_joining_keeps_columns_and_what_is_missing() -> None:
-    def batch(values: list[Any]) -> Any:
-        text = pa.array(values)
-        columns = {"text": text, "word": text.dictionary_encode(), "lists": pa.array([[value] for value in values])}
-        return pa.record_batch(columns).replace_schema_metadata({"unit": "m"})
-
-    (whole,) = concatenated([batch(["a", None]), batch(["b"]), batch(["a"])])
-    assert whole.schema.equals(batch(["a"]).schema, check_metadata=True)
-    assert whole.to_pydict() == batch(["a", None, "b", "a"]).to_pydict()
-
-
 def test_dictionaries_that_make_none_together_stay_apart() -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     made = [

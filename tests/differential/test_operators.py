@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from tests.differential import oracles
 from tests.differential.oracles import reduced
-from tests.differential.test_graphs import hops
 from tests.support.collection_programs import CollectionProgram as P
 from tests.support.collection_programs import programs
 from timely import Product
-from timely import differential as dd
 from timely.testing.differential import Case, cases, check_changes, check_operator, few_times, run
 
 PAIR: Any = Product[int, int]
@@ -158,31 +156,6 @@ def test_DD_F10_aggregates_equal_general_reductions(name: str) -> None:
         return build(pairs).minus(general)
 
     check_operator(difference, lambda counts: {}, time=int, examples=20)
-
-
-def reach(edges: Any, roots: Any) -> Any:
-    def hop(scope: Any, reached: Any) -> Any:
-        hops = reached.map(lambda n: (n, None)).join_map(edges.enter(scope), lambda k, _, to: to)
-        return hops.concat(roots.enter(scope)).distinct()
-
-    return dd.iterate(roots.scope, hop)
-
-
-@pytest.mark.parametrize("time", [int, PAIR], ids=["epochs", "pairs"])
-def test_a_loop(time: Any) -> None:
-    pairs = st.tuples(st.integers(0, 4), st.integers(0, 4))
-
-    def small_ones(roots: Any) -> Any:
-        return oracles.distinct(oracles.filtered(lambda n: n < 2, oracles.mapped(lambda p: p[0], roots)))
-
-    check_operator(
-        lambda edges, roots: reach(edges.distinct(), roots.map(lambda p: p[0]).filter(lambda n: n < 2).distinct()),
-        lambda edges, roots: dict.fromkeys(hops(oracles.distinct(edges), small_ones(roots)), 1),
-        inputs=2,
-        time=time,
-        records=pairs,
-        examples=40,
-    )
 
 
 def check(program: P, case: Case, time: Any) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("sqlglot")
 from sqlglot import exp
 
 import timely
-from tests.differential.epochs import changing, contents
+from tests.differential.epochs import contents
 from timely import GraphError, SchemaError, SqlError
 from timely import differential as dd
 
@@ -89,19 +89,6 @@ def test_first_rows_whole_and_by_group() -> None:
         found(lambda people, pets: people.limit(1, "name limit 3"))
     with pytest.raises(GraphError):
         found(lambda people, pets: people.top(0, "age"))
-
-
-def test_a_session_changes_a_table() -> None:
-    def build(people: Any) -> Any:
-        return dd.sql(people.scope, "select name from people", people=people).output()
-
-    with changing(build, schema=PEOPLE) as (session, names):
-        session.insert(ADA)
-        session.insert(BOB)
-        session.advance_to(1)
-        session.remove(ADA)
-        session.close()
-        assert names.at(0) == {("ada",): 1, ("bob",): 1} and names.at(1) == {("bob",): 1}
 
 
 def test_values_have_the_types_of_the_schema() -> None:

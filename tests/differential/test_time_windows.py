@@ -323,23 +323,6 @@ def test_three_workers_give_the_same(name: str) -> None:
     assert TABLES.stream(3).held_on_workers(build) == TABLES.stream(3).expected(query)
 
 
-def test_a_row_at_the_gap_is_of_the_session_and_one_after_it_is_not() -> None:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            numbers = dd.table(scope, pa.schema([("n", pa.int64())]))
-            output = numbers.sessions("n", gap=5).output()
-        for n in (0, 5, 11):
-            numbers.session.insert((n,))
-        numbers.session.advance_to(1)
-        numbers.session.insert((6,))
-        numbers.session.advance_to(2)
-        numbers.session.remove((5,))
-        numbers.session.close()
-        assert output.at(0) == {(0, 0, 10): 1, (5, 0, 10): 1, (11, 11, 16): 1}
-        assert output.at(1) == {(n, 0, 16): 1 for n in (0, 5, 6, 11)}
-        assert output.at(2) == {(0, 0, 5): 1, (6, 6, 16): 1, (11, 6, 16): 1}
-
-
 # -- recent rows ---------------------------------------------------------------------------------------------------
 
 MOVES = pa.schema([("key", pa.int64()), ("n", pa.int64())])

@@ -59,28 +59,6 @@ def settle(worker: timely.Worker, steps: int = 30) -> None:
         worker.step()
 
 
-def test_an_open_input_is_named_with_the_line_that_built_it() -> None:
-    worker = timely.Worker()
-    with worker.dataflow(name="df") as scope:
-        numbers, stream = scope.new_input()
-        probe = stream.map(str).probe()
-    numbers.advance_to(3)
-    settle(worker)
-    result = worker.explain(probe)
-    assert result.frontier == (3,)
-    [reason] = result.reasons
-    assert (reason.kind, reason.path, reason.time, reason.by_worker) == ("input", "/df/input#0", 3, {0: 1})
-    assert reason.origin is not None
-    assert reason.origin.function.endswith("test_an_open_input_is_named_with_the_line_that_built_it")
-    with open(__file__, encoding="utf-8") as source:
-        assert "scope.new_input()" in source.read().splitlines()[reason.origin.line - 1]
-    assert [leg.operators for leg in reason.way] == [("input#0", "map#1", "probe#2")]
-    numbers.close()
-    worker.run()
-    assert worker.explain(probe).reasons == ()
-    assert "complete" in str(worker.explain(probe))
-
-
 def test_unread_records_are_counted_where_they_wait() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:

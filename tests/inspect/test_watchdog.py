@@ -139,29 +139,6 @@ def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
     assert watched.messages == []
 
 
-def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in() -> None:
-    began, spoken, messages = threading.Event(), threading.Event(), list[str]()
-
-    def dawdle(x: int) -> int:
-        began.set()
-        assert spoken.wait(600)
-        return x
-
-    worker = timely.Worker()
-    with worker.dataflow(name="df") as scope:
-        scope.to_stream([1]).map(dawdle)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    assert began.wait(600)
-    detector = detector_of(worker, messages.append, thread.ident)
-    for _ in range(4):
-        detector.look()
-    spoken.set()
-    thread.join()
-    assert "'map · dawdle' (/df/map · dawdle#1" in messages[0]
-    assert "in dawdle" in messages[0] or "in wait" in messages[0]
-
-
 @pytest.mark.parametrize("kind", [RuntimeError, LookupError])
 def test_it_goes_on_when_nothing_can_be_reported(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
     worker, messages = timely.Worker(), list[str]()
