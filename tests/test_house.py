@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_259, "lines of tests/": 78_656}
+NOT_MET = {"lines of timely/": 95_263, "lines of tests/": 78_657}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

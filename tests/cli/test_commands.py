@@ -405,6 +405,7 @@ def test_stream_3_a_loop_without_an_exit_is_explained(here: Path, path: str) -> 
     [
         (["run", "p:b", "--worker", "2", "--inptu", "a=b"], "unrecognized arguments: --inptu a=b; did you mean --input?"),
         (["rnu"], "; did you mean run?"),
+        (["serve", "--encoding", "latn-1"], "is not a name of an encoding, such as latin-1"),
         (["run", "p:b", "--engine", "sparkk"], "; did you mean spark?"),
         (["demo", "--quite-different"], "unrecognized arguments: --quite-different\n"),
     ],

@@ -7,6 +7,7 @@ before a command needs more.
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import io
 import os
@@ -281,7 +282,9 @@ def parser() -> argparse.ArgumentParser:
         "--sep", type=_character, metavar="C", help="what separates values of CSV (default: as its first line has)"
     )
     serve.add_argument("--decimal", type=_character, default=".", metavar="C", help="the decimal point of CSV, as in --decimal ,")
-    serve.add_argument("--encoding", metavar="NAME", help="encoding of CSV and JSON, such as latin-1 (default: UTF-8)")
+    serve.add_argument(
+        "--encoding", type=_encoding, metavar="NAME", help="encoding of CSV and JSON, such as latin-1 (default: UTF-8)"
+    )
     serve.add_argument("--null", action="append", default=[], metavar="TEXT", help="what CSV has for a missing value, such as NA")
     serve.add_argument(
         "--poll", type=_seconds, default=0.5, metavar="S", help="seconds between looks at the files (default: 0.5)"
@@ -368,7 +371,7 @@ def _add_patience(command: argparse.ArgumentParser, seconds: float) -> None:
 
 def _checked(parse: Callable[[str], T], accepts: Callable[[T], bool], what: str) -> Callable[[str], T]:
     def checked(text: str) -> T:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, LookupError):
             value = parse(text)
             if accepts(value):
                 return value
@@ -380,6 +383,7 @@ def _checked(parse: Callable[[str], T], accepts: Callable[[T], bool], what: str)
 _positive = _checked(int, lambda number: number >= 1, "a whole number of 1 or more")
 _port = _checked(int, lambda port: 0 <= port < 1 << 16, "a port from 0 (any free port) to 65535")
 _character = _checked(lambda text: text.replace("\\t", "\t"), lambda text: len(text) == 1, "one character, or \\t for a tab")
+_encoding = _checked(lambda text: codecs.lookup(text).name, bool, "a name of an encoding, such as latin-1")
 _seconds = _checked(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds greater than 0")
 
 
