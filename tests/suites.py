@@ -34,6 +34,16 @@ ENGINE = "duckdb"
 EPOCHS = 3
 ORDERS = 6
 
+DELIBERATE = {
+    "select regr_r2(1e230*i, i) from range(5) tbl(i)": "exact sums do not overflow",
+    "values(round(-0.1::real)::varchar)": "there is one zero",
+}
+"""Queries that have another answer here for a reason that the documentation has."""
+
+LEAST_MODE = """create macro least_mode(x) as list_min(list_transform(list_filter(map_entries(histogram(x)),
+    lambda entry: entry.value = list_max(map_values(histogram(x)))), lambda entry: entry.key))"""
+"""Of equally frequent values DuckDB's ``mode`` takes the one that its hash table has first; here it is the least."""
+
 VIEW = re.compile(r"create\s+materialized\s+view\s+(?P<name>\w+)\s+as\s+(?P<query>.*?)(\s+emit on window close)?", re.I | re.S)
 """A view whose query is asked too, and which is a table for others."""
 
@@ -86,7 +96,7 @@ class Outcome:
     wrong: list[str] = attrs.Factory(list)
     slow: list[str] = attrs.Factory(list)
     unspecified: int = 0
-    """Other answers than DuckDB's, which gives others too where its rows come in another order."""
+    """Other answers than DuckDB's, which gives others too where its rows come in another order, or ``DELIBERATE`` ones."""
     asked: str = ""
     """The query that is asked now."""
 
@@ -112,8 +122,11 @@ class Outcome:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def check(self, sql: str, expected: Sequence[Any], tables: Tables, again: Callable[[int], Sequence[Any]]) -> None:
-        """Count a query, for which DuckDB gives ``expected`` at each epoch, and ``again`` where rows come in other orders."""
+    def check(self, sql: str, expected: Sequence[Any], tables: Tables, again: Callable[[int | None], Sequence[Any]]) -> None:
+        """Count a query, for which DuckDB gives ``expected`` at each epoch, and ``again`` where rows come in other orders.
+
+        ``again(None)`` is the answer with the least of equally frequent modes.
+        """
         from timely import OperatorError, SchemaError, SqlError
 
         try:
@@ -132,10 +145,18 @@ class Outcome:
         else:
             if results == expected:
                 self.right += 1
-            elif any(again(seed) != expected for seed in range(ORDERS)):
+            elif sql.strip().rstrip(";").lower() in DELIBERATE or is_unspecified(expected, results, again):
                 self.unspecified += 1
             else:
                 self.wrong.append(f"{sql}\n  expected {expected}\n  holds    {results}")
+
+
+def is_unspecified(expected: Sequence[Any], results: Sequence[Any], again: Callable[[int | None], Sequence[Any]]) -> bool:
+    """Return whether DuckDB gives other answers than ``expected`` too, or ``results`` where modes are the least."""
+    try:
+        return any(again(seed) != expected for seed in range(ORDERS)) or results == again(None)
+    except duckdb.Error:  # a window of modes
+        return False
 
 
 def reason(error: str) -> str:
@@ -204,12 +225,20 @@ def ask(tables: Tables, queries: Sequence[str], outcome: Outcome) -> None:
             continue
         words = set(re.findall(r"\w+", sql.lower()))
         read = {name: table for name, table in tables.items() if name.lower() in words}
-        outcome.check(sql, expected, read, lambda seed: _answers(sql, _databases(read, seed)))  # noqa: B023
+        least = re.sub(r"\bmode\(", "least_mode(", sql, flags=re.I)
+        outcome.check(
+            sql,
+            expected,
+            read,
+            lambda seed: _answers(least if seed is None else sql, _databases(read, seed)),  # noqa: B023
+        )
 
 
 def _databases(tables: Tables, seed: int | None = None) -> list[duckdb.DuckDBPyConnection]:
     """Return a database for each epoch, with the rows of tables, in an order by chance where there is a seed."""
     databases = [duckdb.connect() for _ in range(EPOCHS)]
+    for database in databases:
+        database.execute(LEAST_MODE)
     for epoch, database in enumerate(databases):
         for name, table in tables.items():
             rows = at_epoch(table, epoch)
