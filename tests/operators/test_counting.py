@@ -237,6 +237,25 @@ def test_keys_that_cannot_be_routed_are_refused_on_one_worker_too() -> None:
         group([(0, pa.record_batch({"x": spans}))], lambda s: s.group_by("x", n="count"), 1, None)
 
 
+def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So memory is bounded, and each row is brought together with others a bounded number of times."""
+    monkeypatch.setattr(grouping, "WAITING", 10)
+    gathered: list[int] = []
+    together = grouping.together
+
+    def counting(batches: Any) -> Any:
+        gathered.append(sum(map(len, batches)))
+        return together(batches)
+
+    monkeypatch.setattr(grouping, "together", counting)
+    groups = grouping.PartialAggregates(["k"], [("n", None)], [("n", ("n", "sum"))])
+    for number in range(75):
+        groups = groups.add(pa.record_batch({"k": [number]}))
+    assert gathered == [10, 10, 20]
+    assert [len(batch) for batch in groups.result()] == [75]
+    assert gathered == [10, 10, 20, 35]
+
+
 @pytest.mark.parametrize("key", [pa.int8(), pa.uint64(), pa.timestamp("ms", "UTC")])
 @pytest.mark.parametrize("kind", [pa.int16(), pa.uint32(), pa.int64(), pa.float32(), pa.float64()])
 def test_sorted_rows_are_aggregated_as_others_are(key: pa.DataType, kind: pa.DataType) -> None:

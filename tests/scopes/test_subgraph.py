@@ -103,6 +103,18 @@ class Attached(HandMade, TrustedScope[int]):
         return self.busy
 
 
+def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_is_busy() -> None:
+    sub = subgraph()
+    child = Attached(inputs=0)
+    sub.add_child("attached", child)
+    parent = Parent(sub).set()
+    child.busy = True
+    assert [parent.pull()[0] for _ in range(3)] == [True] * 3
+    child.busy = False
+    sub.subgraph.run_now(0)
+    assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
+
+
 def test_several_tracers_may_intercept_an_attached_child() -> None:
     class Reader(Attached):
         def attach(self, *account: Any) -> list[list[int]]:
