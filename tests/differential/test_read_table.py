@@ -92,7 +92,7 @@ def test_each_row_is_read_once_on_several_workers(tmp_path: Path) -> None:
     ("name", "options", "says"),
     [
         ("rows.xlsx", {}, "should end in one of .parquet"),
-        ("rows.jsonl", {"delimiter": ";"}, "delimiter=, quote= and null_values= are for CSV, and these files are json"),
+        ("rows.jsonl", {"delimiter": ";"}, "null_values= and decimal= are for CSV, and these are json"),
         ("rows.jsonl", {"quote": None}, "are for CSV"),
         ("rows.arrow", {"encoding": "latin-1"}, "encoding= is for files of text, and these files are ipc"),
         ("rows.jsonl", {"null_values": ["NA"]}, "are for CSV"),

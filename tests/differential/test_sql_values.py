@@ -404,7 +404,7 @@ def test_sql_14_texts_are_cast_as_in_duckdb(kind: str) -> None:
         ("ceil(n", 12, "not closed"),
         ("try_cast(day as time", 16, "not closed"),
         ("[n", 16, "Expected ]"),
-        ("(n]", 10, "Expecting )"),
+        ("(n]", 10, ") is missing"),
         ("case when n > 1 day else 'low' end", 13, "THEN is missing"),
         ("n {'a': 1}", 10, "one too many"),
         ("least(all, 5)", 17, "one too many"),

@@ -122,7 +122,7 @@ def test_server_8_texts_and_keys_that_cannot_be_are_refused(server: Server) -> N
         return answer.status, answer.content.get("error", "")
 
     refused = [
-        ('{"insert": [{"key": 1, "text": "\\ud800"}]}', "column 'text' is VARCHAR: '\\ud800' is no text"),
+        ('{"insert": [{"key": 1, "text": "\\ud800"}]}', "column 'text': '\\ud800' is no value of VARCHAR"),
         ('{"insert": [{"key": 1, "text": 5}]}', "column 'text'"),
         ('{"insert": [{"key": 1, "key": 2}]}', "twice"),
         ('{"upsert": [{"key": 1, "text": "a"}], "key": 5}', "key is a list of columns of table written (key, text), not 5"),

@@ -287,7 +287,7 @@ class _Changes:
             held = first.rows(before, after)
             if held is None and known and (reserve.end is None or len(reserve.counts) >= first.most):
                 held = first.rows({}, _changed(after, islice(reserve.counts.values(), first.most)))
-            if held is not None and known and reserve.take(first, after, held):
+            if held and known and reserve.take(first, after, held):  # a partition that has ended has none
                 self._reserves[number] = reserve
         else:
             after = _changed(before, diffs)
@@ -298,7 +298,7 @@ class _Changes:
             held = first.rows({}, front)
             assert held is not None
             keys = {self._of.key(row) for row in front}
-            if len(keys) == 1 and len(self._reserves) < _RESERVES:
+            if held and len(keys) == 1 and len(self._reserves) < _RESERVES:
                 reserve = _Reserve(keys.pop(), size, max(map(place, front)) if sum(front.values()) >= size else None)
                 if reserve.take(first, front, held):
                     self._reserves[number] = reserve
