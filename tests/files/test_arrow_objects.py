@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 import timely
@@ -314,6 +315,8 @@ DAY, NOON = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 12)
         (NOON.time(), NOON.time().replace(tzinfo=datetime.UTC)),
         (NOON - NOON, Decimal(1)),
         (b"a", "a"),
+        (0.5, True),
+        (3, np.bool_(True)),
         ((DAY,), (None, NOON)),
     ],
 )
@@ -342,11 +345,13 @@ def test_whole_numbers_beside_nulls_are_the_same_in_pandas() -> None:
         with worker.dataflow(int) as scope:
             output = dd.table(dd.collection(scope, rows), schema).output()
             captured = scope.read_arrow(pa.table({"u": pa.array([None, 2**64 - 1], pa.uint64())})).capture()
+            twice = scope.read_arrow(pa.table([[most, None], ["a", None]], ["same", "same"])).capture()
         worker.run()
         frame = output.to_pandas().sort_values("n")
         assert [*map(str, frame.dtypes)] == ["Int64", *["object"] * 3] and frame["n"].sum() == most
         assert [frame["l"].iloc[0][0], frame["s"].iloc[0], frame["m"].iloc[0]] == [most, {"a": most}, [(most, None)]]
         assert captured.to_pandas()["u"].max() == 2**64 - 1
+        assert twice.to_pandas().to_numpy().tolist() == [[most, "a"], [None, None]]
         with worker.dataflow(int) as scope:
             again = dd.table(scope, frame).output()
         assert again.at(0) == dict.fromkeys(rows, 1)

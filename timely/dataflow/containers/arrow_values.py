@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime
+import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -21,14 +22,16 @@ _address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 _KNOWN: Final = {"NoneType", "NAType", "datetime64", "timedelta64"}
-_OWN: Final[tuple[tuple[Any, Any], ...]] = (
-    (pa.types.is_date, datetime.date),
-    (pa.types.is_timestamp, datetime.datetime),
-    (pa.types.is_time, datetime.time),
-    (pa.types.is_duration, datetime.timedelta),
-    (pa.types.is_binary, (bytes, bytearray, memoryview)),
+_OWN: Final[tuple[tuple[Any, Any, tuple[type, ...]], ...]] = (
+    (pa.types.is_date, datetime.date, (datetime.datetime,)),
+    (pa.types.is_timestamp, datetime.datetime, ()),
+    (pa.types.is_time, datetime.time, ()),
+    (pa.types.is_duration, datetime.timedelta, ()),
+    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
+    (pa.types.is_floating, numbers.Real, (bool,)),
+    (pa.types.is_integer, numbers.Integral, ()),
 )
-"""The types as which Arrow takes values of others, such as 3 as a date, and Python's own."""
+"""The types as which Arrow takes values of others, such as 3 as a date, Python's own, and subtypes that are others."""
 
 
 def arrow_batches(data: Any, place: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -137,10 +140,9 @@ def own_array(values: Sequence[Any]) -> pa.Array:
             columns.append(([part for value in parts if value is not None for part in value], kind.value_type))
         elif pa.types.is_struct(kind):
             columns += [([value.get(field.name) for value in parts if value is not None], field.type) for field in kind]
-        for own in (own for test, own in _OWN if test(kind)):
+        for own, mixed in (names for test, *names in _OWN if test(kind)):
             for other in set(map(type, parts)):
-                mixed = own is datetime.date and issubclass(other, datetime.datetime)
-                if other.__name__ not in _KNOWN and (mixed or not issubclass(other, own)):
+                if other.__name__ not in _KNOWN and (issubclass(other, mixed) or not issubclass(other, own)):
                     raise TypeError(f"values of {kind} are beside a {other.__name__}")
             zoned = getattr(kind, "tz", None) is not None
             if hasattr(own, "tzinfo") and any((value.tzinfo is None) is zoned for value in parts if isinstance(value, own)):

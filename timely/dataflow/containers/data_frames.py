@@ -20,7 +20,7 @@ def pandas_frame(table: pa.Table) -> Any:
     frame = table.to_pandas(integer_object_nulls=True)  # beside nulls Arrow makes whole numbers doubles, which have 53 bits
     for name, column in zip(table.column_names, table.columns):
         kind = str(column.type)
-        if column.null_count and kind.removeprefix("u").startswith("int") and name in frame:
+        if column.null_count and kind.removeprefix("u").startswith("int") and [*frame].count(name) == 1:
             frame[name] = frame[name].astype(kind.replace("int", "Int").replace("u", "U"))
     return frame
 
