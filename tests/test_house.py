@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_263, "lines of tests/": 78_723}
+NOT_MET = {"lines of timely/": 95_322, "lines of tests/": 78_728}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

@@ -126,6 +126,9 @@ def json_text(value: Any) -> str:
 
     >>> json_text({"day": datetime.date(2024, 2, 29), "price": Decimal("1.50")})
     '{"day": "2024-02-29", "price": "1.50"}'
+    >>> json_text({"n": float("inf")})
+    Traceback (most recent call last):
+    timely.errors.ConnectorError: JSON has no form for NaN and infinity, as in {'n': inf}: have NULL for them in the view
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_text)

@@ -115,7 +115,11 @@ class OperatorSpec(Described):
 
 @attrs.frozen(repr=False)
 class Input(OperatorSpec):
-    """A stream of what is sent from outside."""
+    """A stream of what is sent from outside.
+
+    >>> Dataflow((Input(),), (Sending(0, 0, 3, (7, 5)),)).run()
+    [{3: [5, 7]}]
+    """
 
     def build(self, scope: Any, streams: Sequence[Stream], rounds: int) -> Stream:
         raise timely.ConfigurationError("an Input stands in the dataflow itself, not in a nested scope")
@@ -123,7 +127,11 @@ class Input(OperatorSpec):
 
 @attrs.frozen(repr=False)
 class Concat(OperatorSpec):
-    """All that several streams carry."""
+    """All that several streams carry.
+
+    >>> Dataflow((Input(), Concat((0, 0))), (Sending(0, 0, 0, (7,)),)).run()[1]
+    {0: [7, 7]}
+    """
 
     sources: tuple[int, ...]
 
@@ -162,7 +170,11 @@ class _Reader(OperatorSpec):
 
 @attrs.frozen(repr=False)
 class Map(_Reader):
-    """``x`` becomes ``factor * x + shift``, modulo ``MODULUS``."""
+    """``x`` becomes ``factor * x + shift``, modulo ``MODULUS``.
+
+    >>> Dataflow((Input(), Map(0, 2, 1)), (Sending(0, 0, 0, (3, 50)),)).run()[1]
+    {0: [0, 7]}
+    """
 
     factor: int = 1
     shift: int = 0
@@ -176,7 +188,11 @@ class Map(_Reader):
 
 @attrs.frozen(repr=False)
 class Filter(_Reader):
-    """Only what ``divisor`` does not divide goes through."""
+    """Only what ``divisor`` does not divide goes through.
+
+    >>> Dataflow((Input(), Filter(0, 3)), (Sending(0, 0, 0, (2, 3, 4)),)).run()[1]
+    {0: [2, 4]}
+    """
 
     divisor: int = 2
 
@@ -189,7 +205,11 @@ class Filter(_Reader):
 
 @attrs.frozen(repr=False)
 class Repeat(_Reader):
-    """Each record goes through as it is, and ``count - 1`` successors of it as well (a ``flat_map``)."""
+    """Each record goes through as it is, and ``count - 1`` successors of it as well (a ``flat_map``).
+
+    >>> Dataflow((Input(), Repeat(0, 3)), (Sending(0, 0, 0, (7,)),)).run()[1]
+    {0: [7, 8, 9]}
+    """
 
     count: int = 2
 
@@ -202,7 +222,11 @@ class Repeat(_Reader):
 
 @attrs.frozen(repr=False)
 class Shuffle(_Reader):
-    """Each record goes to a worker that depends on it (an ``exchange``)."""
+    """Each record goes to a worker that depends on it (an ``exchange``).
+
+    >>> Dataflow((Input(), Shuffle(0)), (Sending(0, 0, 0, (7, 8)),)).run(workers=2)[1]
+    {0: [7, 8]}
+    """
 
     factor: int = 1
 
@@ -215,7 +239,11 @@ class Shuffle(_Reader):
 
 @attrs.frozen(repr=False)
 class Distinct(_Reader):
-    """Each record once for each time, as soon as it comes: an operator with state that is kept by time."""
+    """Each record once for each time, as soon as it comes: an operator with state that is kept by time.
+
+    >>> Dataflow((Input(), Distinct(0)), (Sending(0, 0, 0, (7, 7)), Sending(0, 1, 1, (7,)))).run(workers=2)[1]
+    {0: [7], 1: [7]}
+    """
 
     def _built(self, scope: Any, stream: Stream, rounds: int) -> Stream:
         return stream.unary(timely.Exchange(lambda record: record), "distinct", _distinct)
@@ -239,7 +267,11 @@ def _distinct(capability: Any, info: Any) -> Callable[..., object]:
 
 @attrs.frozen(repr=False)
 class Total(_Reader):
-    """The sum of each time's records, modulo ``MODULUS``, as soon as the time is complete: an operator that is notified."""
+    """The sum of each time's records, modulo ``MODULUS``, as soon as the time is complete: an operator that is notified.
+
+    >>> Dataflow((Input(), Total(0)), (Sending(0, 0, 0, (1, 2)), Sending(0, 1, 0, (3,)))).run(workers=2)[1]
+    {0: [6]}
+    """
 
     def _built(self, scope: Any, stream: Stream, rounds: int) -> Stream:
         return stream.unary_notify(timely.Exchange(lambda record: 0), "total", [], _total())
@@ -264,7 +296,12 @@ def _total() -> Callable[..., object]:
 
 @attrs.frozen(repr=False)
 class Advance(_Reader):
-    """All that comes moves along a path: from its time to what ``summary`` makes of that, and nowhere if that is None."""
+    """All that comes moves along a path: from its time to what ``summary`` makes of that, and nowhere if that is None.
+
+    >>> from timely import Step
+    >>> Dataflow((Input(), Advance(0, Step(2, limit=6))), (Sending(0, 0, 3, (7,)), Sending(0, 0, 5, (8,)))).run()[1]
+    {5: [7]}
+    """
 
     summary: Any
 
@@ -283,6 +320,10 @@ class Cycle(_Reader):
 
     A cycle in the scope's own times, with an operator on it that is notified: it gives a sum too early if a frontier passes too
     early, and none if one never passes.
+
+    >>> from timely import Step
+    >>> Dataflow((Input(), Cycle(0, Step(1))), (Sending(0, 0, 0, (4, 4)), Sending(0, 1, 1, (1,)))).run(workers=2)[1]
+    {0: [8], 1: [5], 2: [2], 3: [1]}
     """
 
     summary: Any
@@ -308,7 +349,11 @@ class Cycle(_Reader):
 
 @attrs.frozen(repr=False)
 class Loop(_Reader):
-    """A loop: stream 0 in ``body`` is ``source`` and what comes round; its last stream goes round ``rounds`` times, and out."""
+    """A loop: stream 0 in ``body`` is ``source`` and what comes round; its last stream goes round ``rounds`` times, and out.
+
+    >>> Dataflow((Input(), Loop(0, (Map(0, 2),), 2)), (Sending(0, 0, 0, (3,)),)).run()[1]
+    {0: [6, 12, 24]}
+    """
 
     body: tuple[OperatorSpec, ...]
     rounds: int = 1
@@ -332,6 +377,11 @@ class Scoped(_Reader):
     """A scope whose times, of type ``time``, refine those around: stream 0 in ``body`` is what enters, the last one leaves.
 
     Not for the body of a :class:`Loop`, whose times are pairs.
+
+    >>> from timely import Product, ProductSummary, Step
+    >>> inside = Scoped(0, Product[int, int], (Cycle(0, ProductSummary(Step(0), Step(1))),))
+    >>> Dataflow((Input(), inside), (Sending(0, 0, 5, (3,)),)).run()[1]
+    {5: [1, 3]}
     """
 
     time: Any
@@ -393,7 +443,11 @@ def _moved(contents: Contents, move: Callable[[Any], Any]) -> Contents:
 
 @attrs.frozen(repr=False)
 class Sending(Described):
-    """``records`` that one worker sends to an input (by its stream's number) at a time."""
+    """``records`` that one worker sends to an input (by its stream's number) at a time.
+
+    >>> Dataflow((Input(),), (Sending(0, 0, 0, (7,)), Sending(0, 1, 2, (8, 8)))).run(workers=2)
+    [{0: [7], 2: [8, 8]}]
+    """
 
     stream: int
     worker: int
