@@ -276,7 +276,7 @@ def remedy(
         if value is not None and text.strip().lower() in _MARKERS:
             ways.append(f"{written('null_values', text)} reads it as missing")
         if re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text):
-            ways.append(f"{written('decimal', ',')} reads it as a number")
+            ways.append(f"{written('decimal', ',')} reads it as {text.replace(',', '.')}")
         numeric = kind == "int64" and re.fullmatch(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?", text)
         if numeric and re.search(_LONG, text) is None:  # a double has fewer digits
             ways.append(f"{declare.format(name=name, kind='double')} reads it as a number")
@@ -305,28 +305,49 @@ def looks(texts: Any, name: str, written: Callable[[str, str], str]) -> str | No
 
     >>> looks(pa.array(["31.12.2025", None]), "day", "--{} {}".format)
     "dates as in '31.12.2025': strptime(day, '%d.%m.%Y')::date in a view"
-    >>> looks(pa.array(["1,5", "2,25"]), "price", "--{} {}".format)
-    "numbers as in '1,5': --decimal ,"
+    >>> looks(pa.array(["7", "1,5"]), "price", "--{} {}".format), looks(pa.array(["01067"]), "zip", "--{} {}".format)
+    ("numbers as in '1,5': --decimal ,", None)
     """
     texts = texts.drop_null()
-    for pattern, what, advice in _LOOKS:
-        alike = pc.match_substring_regex(texts, pattern)
-        odd = texts.filter(pc.invert(alike))
-        if len(texts) and not len(odd) and advice:
-            return f"{what} as in {texts[0].as_py()!r}: {advice.format(name=name) if '{' in advice else written('decimal', ',')}"
-        if not advice and 0 < 2 * len(odd) <= len(texts):
+    marked = texts.filter(pc.match_substring_regex(texts, r"[^\d+-]"))  # else they are codes, or have many digits
+    for pattern, what, advice in _LOOKS if len(marked) else ():
+        odd = texts.filter(pc.invert(pc.match_substring_regex(texts, pattern)))
+        if not len(odd) and advice:
+            return f"{what} as in {marked[0].as_py()!r}: {advice.format(name=name, decimal=written('decimal', ','))}"
+        if not advice and 0 < 2 * len(odd) <= len(texts) and not pc.any(pc.match_substring_regex(odd, r"\d")).as_py():
             return f"{what} but for {odd[0].as_py()!r}: {written('null_values', odd[0].as_py())} reads it as missing"
     return None
+
+
+def may_be_thousands(texts: Any) -> str | None:
+    """Return a text of a column that is read as decimals, where the points of all may as well separate thousands.
+
+    >>> may_be_thousands(pa.array(["7", "1.500"])), may_be_thousands(pa.array(["0.500", "1.500"]))
+    ('1.500', None)
+    """
+    pointed = texts.filter(pc.match_substring(texts, "."))
+    alike = pc.all(pc.match_substring_regex(texts, r"^[+-]?(0|[1-9]\d{0,2}(\.\d{3})?)$")).as_py()
+    return pointed[0].as_py() if len(pointed) and alike else None
 
 
 _LOOKS: Final = (
     (r"^\d{1,2}\.\d{1,2}\.\d{4}$", "dates", "strptime({name}, '%d.%m.%Y')::date in a view"),
     (r"^\d{1,2}/(1[3-9]|2\d|3[01])/\d{4}$", "dates", "strptime({name}, '%m/%d/%Y')::date in a view"),
     (r"^\d{1,2}/\d{1,2}/\d{4}$", "dates", "strptime({name}, '%d/%m/%Y')::date in a view, or %m/%d where the month comes first"),
-    (r"^[+-]?\d{1,3}(,\d{3})*(\.\d+)?$", "numbers", "replace({name}, ',', '')::double in a view"),
-    (r"^[+-]?\d+(,\d+)?$", "numbers", "decimal"),
-    (r"^[+-]?\d{1,3}(\.\d{3})*(,\d+)?$", "numbers", "replace(replace({name}, '.', ''), ',', '.')::double in a view"),
-    (r"^\s*[+-]?\d+([.,]\d+)?\s*$", "numbers", ""),
+    (
+        r"^[+-]?(0|[1-9]\d{0,2}(,\d{3})?)$",
+        "numbers",
+        "replace({name}, ',', '')::double in a view, or {decimal} where it is before decimals",
+    ),
+    (r"^[+-]?(0|[1-9]\d{0,2}(,\d{3})*)(\.\d+)?$", "numbers", "replace({name}, ',', '')::double in a view"),
+    (r"^[+-]?(0|[1-9]\d*)(,\d+)?$", "numbers", "{decimal}"),
+    (r"^[+-]?(0|[1-9]\d{0,2}(\.\d{3})*)(,\d+)?$", "numbers", "replace(replace({name}, '.', ''), ',', '.')::double in a view"),
+    (
+        r"^[$€£]?\s?[+-]?\d+(,\d{3})*(\.\d+)?\s?[%$€£]?$",
+        "numbers",
+        "regexp_replace({name}, '[^0-9.-]', '', 'g')::double in a view",
+    ),
+    (r"^\s*[+-]?(0|[1-9]\d*)([.,]\d+)?\s*$", "numbers", ""),
 )
 """Patterns of texts, what they are, and what reads them so."""
 

@@ -23,8 +23,8 @@ from timely.differential.tables.names.statements import NAME, checked_name, is_a
 from timely.differential.tables.values.kinds import columns_of, lower_case, row_check
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, did_you_mean, error_text, file_error_text
 from timely.files.formats import extension_of, format_of
-from timely.files.scanning import Fragment, Options, plan
-from timely.files.text_files import TextFormat, header, looks, other_delimiter
+from timely.files.scanning import Fragment, Options, dataset_fragment, plan
+from timely.files.text_files import TextFormat, batches_as_texts, header, looks, may_be_thousands, other_delimiter
 from timely.server.catalog import late_of
 from timely.server.contents import Row
 from timely.server.served_relations import Changes
@@ -128,19 +128,28 @@ class WatchedInput:
 
     def _note(self, path: Path, table: pa.Table) -> None:
         """Take note of what users should know of the first file, where it is CSV."""
-        if format_of(path, self._place).name != "csv":
+        kind = format_of(path, self._place)
+        if kind.name != "csv":
             return
-        delimiter = _delimited(path, self._options).delimiter
-        if delimiter != self._options.delimiter:
-            self.notes.append(f"{self._place}: its values are separated by {delimiter!r}")
+        options = _delimited(path, self._options)
+        if options.delimiter != self._options.delimiter:
+            self.notes.append(f"{self._place}: its values are separated by {options.delimiter!r}")
         if not table.num_rows:
             columns = f"create table {self.name} (column type, ...) in a script such as views.sql"
             self.notes.append(f"{self._place}: it has no rows yet, so its columns are texts; {columns} gives types")
-        for field, column in zip(table.schema, table.slice(0, 1000).columns):
-            name = field.name if NAME.fullmatch(field.name) else f'"{field.name}"'
-            look = looks(column, name, self._options.written) if pa.types.is_string(field.type) else None
-            if look is not None:
-                self.notes.append(f"{self._place}: column {field.name} is text; it looks like {look}")
+        scan, [fragment] = plan(path, kind, options, 1, self._place)
+        fields = [field for field in scan.schema if pa.types.is_string(field.type) or pa.types.is_floating(field.type)]
+        batches = batches_as_texts(dataset_fragment(scan, fragment), [field.name for field in fields])
+        first = next((batch for batch in batches if batch.num_rows), pa.record_batch({}))
+        for field, texts in zip(fields, first.slice(0, 1000).columns):
+            column = lower_case(field.name)
+            name = column if NAME.fullmatch(column) else f'"{column}"'
+            if not pa.types.is_string(field.type):
+                if text := may_be_thousands(texts):
+                    how = f"if points separate thousands, --decimal , and replace({name}, '.', '')::double in a view"
+                    self.notes.append(f"{self._place}: column {column} has {text} as {float(text)}; {how}")
+            elif look := looks(texts, name, options.written):
+                self.notes.append(f"{self._place}: column {column} is text; it looks like {look}")
 
     def _listed(self) -> list[Path]:
         if self._is_folder:
