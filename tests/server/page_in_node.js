@@ -137,6 +137,8 @@ async function run(sql) { $("sql").value = sql; $("run").click(); }
   await until("a place", () => text("summary").includes("0 queries, 1 subscriber"));
   await network(url + "tables/orders", { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"insert": [{"id": 8, "customer": "bob", "price": 1}]}' });
   await until("a row more", () => lines().length === 5);
+  change(2, [{ row: { id: 1, customer: "ada", price: 30 }, count: 2 ** 32 }], 0);
+  await until("a row very often", () => lines().length === 500 && text("size") === "4,294,967,301 rows");
   location.hash = "#";
   await run("create view v as select nope from orders");
   await until("a refusal", () => text("error").includes("nope at line 1, column 25"));
