@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_322, "lines of tests/": 78_728}
+NOT_MET = {"lines of timely/": 95_352, "lines of tests/": 78_734}
 """Budgets that are not met: what these may not exceed until they are."""
 
 
