@@ -177,6 +177,8 @@ class Trace(Generic[T]):
 
         updates, largest = sum(map(len, batches)), max(map(len, self._spines), default=0)
         small = all(abs(batch.table.diff) < LARGE for batch in batches)
+        if len({batch.table.diff for batch in batches}) > 1 and updates < self.limits.columns:
+            return False  # as rows they cancel, of which joins would otherwise make many more
         return self.pairs and small and (updates >= 2 * self.limits.columns or 16 * updates >= largest)
 
     def load(self, key: object, entries: Iterable[Entry]) -> None:
