@@ -126,8 +126,12 @@ def test_a_trace_adds_up_to_what_was_appended(seeds: range, layout: str, disk: b
 def test_arrow_rows_of_one_difference_and_type_are_one_delta() -> None:
     pytest.importorskip("pyarrow")
     changes = [((key, ("a", 0.5, Decimal(key))), diff) for diff in (1, -1) for key in (3, 1, 2)]
-    trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
-    deltas = list(trace.row_deltas(0, [arrow_rows(changes[:3]), arrow_rows(changes[3:]), arrow_rows(changes[:2])]))
+    batches = [arrow_rows(changes[:3]), arrow_rows(changes[3:]), arrow_rows(changes[:2])]
+    few: Trace[Any] = Trace(lattice(int), True, lambda: [0])
+    assert [sorted(delta) for delta in few.row_deltas(0, batches)] == [[changes[1], changes[0]]]  # as rows they cancel
+    with TraceLimits(columns=8):
+        trace: Trace[Any] = Trace(lattice(int), True, lambda: [0])
+    deltas = list(trace.row_deltas(0, batches))
     assert [len(delta) for delta in deltas] == [5, 3]
     for delta in deltas:
         trace.append(0, delta)
