@@ -147,6 +147,8 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "no names": (".csv", b"\n\n", {}, "its first line, with the names of the columns, is missing or does not end"),
     "a date before 1": (".csv", b"id,day\n1,0000-01-01\n", {}, "rows 1 to 1: column 'day' .*0000-01-01.*'string'} reads"),
     "a number too large later": (".csv", f"id,name\n{MANY}{2**64},a\n".encode(), {}, f"int64, and line 300002 has '{2**64}'"),
+    "a number beyond a double": (".csv", b"n\ninf\n1e308\n-1e309\n", {}, "has '-1e309', which is beyond a double: schema"),
+    "one beyond a float": (".csv", b"n\n1;5\n1e39\n", {"schema": "n float", "decimal": ";"}, "'1e39', which is beyond a float"),
     "hexadecimal later": (".csv", f"id,name\n{MANY}0x1F,a\n".encode(), {}, "column 'id' of .* has '0x1F', where earlier"),
     "a long delimiter": (".csv", b"id\n1\n", {"delimiter": ", "}, "delimiter= is one ASCII character, not ', '"),
     "no delimiter": (".csv", b"id\n1\n", {"delimiter": ""}, "delimiter= is one ASCII character, not ''"),

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timely.dataflow import OutputSchema, check_layout, check_moments, declared_schema, declared_types
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief, printable
@@ -136,6 +137,7 @@ class Scan:
         path = fragment.path
         keys = dict(fragment.keys)
         fields = [field for field in self.schema if field.name not in keys]
+        finite = set[str]()  # columns whose infinite values are written so
         with self.blaming(path):
             if os.path.getsize(path) != fragment.size:
                 raise SchemaError(f"{self.place}: {path!r} has changed since the run began: write a new file instead")
@@ -151,6 +153,9 @@ class Scan:
                         check_layout(batch, where)  # Arrow takes offsets as they come, and ends the process at a wrong one
                     for name, column in zip(batch.schema.names, batch.columns, strict=True):
                         self._check_moments(name, column, where)
+                        if self.format == "csv" and _has_infinite(column) and name not in finite:
+                            self._check_finite(fragment, name, column.type)
+                            finite.add(name)
                     yield self._whole(batch, keys, path)
                     row += batch.num_rows
 
@@ -218,6 +223,16 @@ class Scan:
                     f"{self.place}: column {name!r} of {path!r} has {value!r}, where earlier values are numbers:"
                     f" {self.declare.format(name=name, kind='string')} reads it as text"
                 )
+
+    def _check_finite(self, fragment: Fragment, name: str, kind: pa.DataType) -> None:
+        """Raise ``SchemaError`` for a number of a column that Arrow reads as infinite."""
+        for batch in batches_as_texts(dataset_fragment(self, fragment), [name]):
+            for text in batch.column(0).filter(pc.match_substring_regex(batch.column(0), r"\d[eE]|\d{39}")).to_pylist():
+                if _has_infinite(pa.array([float(text.replace(self.options.decimal, "."))]).cast(kind)):
+                    raise SchemaError(
+                        f"{self.place}: column {name!r} of {fragment.path!r} has {brief(text)}, which is beyond a {kind}:"
+                        f" {self.declare.format(name=name, kind='string')} reads it as text"
+                    )
 
     def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
         dataset = dataset_fragment(self, fragment)
@@ -411,6 +426,10 @@ def _lost_types(fragment: Fragment, scan: Scan) -> dict[str, str]:
         for kind in {"UUID", "INTERVAL"} & {leaf.logical_type.type, leaf.converted_type}:
             lost |= {field.name: kind for field in fields if f"{leaf.path}.".startswith(f"{field.name}.")}
     return lost
+
+
+def _has_infinite(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def _is_number(kind: pa.DataType) -> bool:
