@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -140,7 +141,7 @@ class WindowPartitions:
         return [(row, diff) for row, diff in changes.items() if diff]
 
     def _computed(self, rows: Sequence[Row], counts: Counts) -> Iterable[Row]:
-        there = [row for row in rows for _ in range(counts.get(row, 0))][: self.most]
+        there = list(islice((row for row in rows for _ in range(counts.get(row, 0))), self.most))
         if not there:
             return ()
         partition = Partition.of(there, self.ordering)
@@ -200,7 +201,7 @@ class WindowPartitions:
         return changes
 
     def _results(self, made: _Sorted, counts: Array, inputs: Sequence[ArrowValues]) -> _Results | None:
-        counts = counts[made.order].clip(0)
+        counts = counts[made.order].clip(0, self.most)
         rows = made.order.repeat(counts)
         starts = []
         for group in (made.partitions, made.peers):
@@ -243,7 +244,7 @@ class _First:
 
     @property
     def most(self) -> int:
-        """How many rows of a partition are held at most."""
+        """How many rows of a partition are held at most; those that are equal to the last one cost nothing."""
         return self.least + _MORE
 
     def place(self, row: Row) -> Any:
@@ -271,8 +272,8 @@ class _First:
                 if sum([max(after.get(row, 0), 0) for row in rows]) < self.least:
                     return None
             for row in rows:
-                count = min(after.get(row, 0), left)
-                if count:  # below zero, of one that goes before it comes
+                count = after.get(row, 0)
+                if count < 0 or (count and left > 0):  # below zero, of one that goes before it comes
                     held[row] = count
                     left -= max(count, 0)
         return held
@@ -295,5 +296,5 @@ class _First:
         if short.any():
             return np.unique(entries.numbers[order[starts[short]]])
         passed = after.cumsum() - after
-        entries.after[order] = np.minimum((self.most - (passed - passed[starts][of_partition])).clip(0), counts)
+        entries.after[order] = np.where(passed - passed[starts][of_partition] < self.most, counts, counts.clip(max=0))
         return order[:0]
