@@ -77,7 +77,7 @@ class Partitioning(Protocol):
 
 
 class FirstRows(Protocol):
-    """Which first rows of partitions are held: at least so many where there are as many, and at ``most`` so many."""
+    """Which first rows of partitions are held: at least so many where there are as many, and none that comes after ``most``."""
 
     @property
     def least(self) -> int: ...
@@ -216,6 +216,10 @@ class _Reserve:
         count = self.counts.pop(place, (row, 0))[1] + diff
         if count:
             self.counts[place] = row, count
+        if len(self.counts) > 2 * self.size:  # rows came before the end: those far behind are read again when they are near
+            while len(self.counts) > self.size:
+                self.counts.popitem()
+            self.end = self.counts.peekitem()[0]
         return bool(count >= 0)
 
     def take(self, first: FirstRows, after: Counts, held: Counts) -> bool:
