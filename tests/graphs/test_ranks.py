@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import answers, corners, ranked, run, table_of, vertices_of
 from timely.graphs import label_propagation, pagerank, triangle_count
+from timely.graphs.labels import _Voting
 from timely.graphs.triangles import EdgeSet, packed
 from timely.memory import Spool
 
@@ -96,6 +97,19 @@ def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
 def test_parameters_that_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(timely.ConfigurationError, match=message):
         timely.example(lambda scope: pagerank(scope.empty(), **wrong))
+
+
+def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[_Voting[int]] = []
+    begin = _Voting.__init__
+
+    def noted(self: _Voting[int], rounds: int) -> None:
+        begin(self, rounds)
+        made.append(self)
+
+    monkeypatch.setattr(_Voting, "__init__", noted)
+    run([table_of([(1, 2), (2, 3)]), table_of([(7, 8)])], build=label_propagation, workers=2)
+    assert [voting._parts for voting in made] == [{}, {}]
 
 
 @pytest.mark.parametrize("rounds", [-1, 1.5, None])

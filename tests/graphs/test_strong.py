@@ -6,6 +6,7 @@ White box: the number of outer rounds, and the state that each leaves behind, sh
 from __future__ import annotations
 
 import datetime
+import gc
 import math
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import timely
 from tests.graphs.running import Edges, components, expected, refused, run, table_of
 from timely.graphs import components_build, propagate, strong, strongly_connected_components
+from timely.graphs.propagation import Propagation
 
 
 def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
@@ -70,6 +72,21 @@ def test_few_outer_rounds_however_numbered(numbering: str, monkeypatch: pytest.M
 
 def test_few_outer_rounds_on_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounds_of([(i, i + 1) for i in range(500)], monkeypatch) <= 4 * math.log2(500)
+
+
+def test_state_of_a_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[int] = []
+
+    def tapped(edges: timely.Stream[Any, Any], seeds: timely.Stream[Any, Any], name: str) -> timely.Stream[Any, Any]:
+        def count(*_: object) -> None:
+            alive.append(sum(isinstance(thing, Propagation) for thing in gc.get_objects()))
+
+        return propagate(edges.inspect_batch(count) if name == "forward" else edges, seeds, name)
+
+    monkeypatch.setattr(strong, "propagate", tapped)
+    check(chain_of_pairs(NUMBERINGS["upward"]))
+    assert len(alive) > 3
+    assert set(alive) == {0}
 
 
 # -- types -------------------------------------------------------------------------------------------------------------

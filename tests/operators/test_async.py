@@ -11,6 +11,7 @@ import gc
 import itertools
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -483,6 +484,35 @@ def test_at_end_comes_once_whichever_way_the_end_comes() -> None:
         assert (complete, dropped, closed) == (["x"], ["second", "first"], [])
     worker.close()
     assert (complete, dropped, closed) == (["x"], ["second", "first"], ["nested"])
+
+
+def test_what_was_to_be_let_go_of_is_forgotten() -> None:
+    """Though a handle keeps the operator."""
+    held: list[Any] = []
+
+    class Line:
+        def close(self) -> None:
+            """Nothing to do."""
+
+    line = Line()
+    followed = weakref.ref(line)
+    kept_by_info: list[timely.OperatorInfo] = []
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        kept_by_info.append(info)
+        info.at_end(held.pop().close)
+        return lambda output: None
+
+    worker = Worker()
+    held.append(line)
+    with worker.dataflow() as scope:
+        scope.source("line", constructor)
+    del line
+    assert followed() is not None
+    worker.run()
+    gc.collect()
+    assert followed() is None
+    assert kept_by_info[0].name == "line"
 
 
 @pytest.mark.filterwarnings("ignore:dataflow 'one' was built and never run")

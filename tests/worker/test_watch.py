@@ -289,6 +289,28 @@ def test_it_is_seen_that_another_process_moves() -> None:
     assert then == after
 
 
+def test_a_run_that_only_another_process_works_in_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[Any]()
+
+    class Looker:
+        def __init__(self, *arguments: Any, elsewhere: Any = None, **more: Any) -> None:
+            seen.append(getattr(elsewhere, "func", None))
+
+        def look(self) -> None:
+            pass
+
+    monkeypatch.setattr("timely.inspect.watchdog.StuckDetector", Looker)
+
+    def program(worker: timely.Worker) -> None:
+        workers = local_workers_of(worker)
+        assert workers is not None
+        while not seen:
+            threading.Event().wait(0.001)
+        assert seen == [workers.ask]
+
+    timely.execute(program, watch=0.01)
+
+
 def test_what_a_program_writes_with_stays_its_own(terminal: Terminal) -> None:
     before: Any = terminal.stream.write
     since: Any = terminal.stream.writelines
