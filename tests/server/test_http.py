@@ -113,6 +113,7 @@ def test_points_and_ranges(served: Served) -> None:
     [
         ("/views/order", 404, "there is no table or view order: there are orders, totals; did you mean orders?"),
         ("/query?sql=select*from+order_s", 400, "no table order_s; there are: orders, totals; did you mean orders?"),
+        ("/query?sql=select+cast(1+as+varchr)", 400, "no type varchr here; did you mean varchar?"),
         ("/views/orders?custmer=1", 400, "no column 'custmer': there are id, customer, price; did you mean customer?"),
         ("/views/orders?id=x", 400, "'id' is BIGINT: 'x' is not a whole number"),
         ("/views/orders?id.gt=1.5", 400, "'1.5' is not a whole number"),

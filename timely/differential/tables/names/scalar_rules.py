@@ -45,7 +45,7 @@ from timely.differential.tables.values.kinds import (
     within,
 )
 from timely.differential.tables.values.overloads import NO_LENGTH, Overload
-from timely.errors import SqlError
+from timely.errors import SqlError, did_you_mean
 
 # -- types ---------------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,8 @@ def type_of(target: exp.Expr, node: exp.Expr) -> SqlType:
 def _no_type(target: exp.Expr, node: exp.Expr) -> SqlError:
     name = target.sql(dialect="duckdb")
     instead = TYPE_HINTS.get(name.lower().partition("(")[0])
-    return refusal(node, f"there is no type {name} here{f'; write {instead}' if instead else ''}")
+    near = did_you_mean(name.lower(), (known.value.lower() for known in (*_BITS, *_KINDS)))
+    return refusal(node, f"there is no type {name} here{f'; write {instead}' if instead else near}")
 
 
 def _decimal_sizes(parts: list[exp.Expr], node: exp.Expr) -> tuple[int, int]:
