@@ -286,7 +286,7 @@ class _Changes:
             and all(self._of.key(row) == reserve.key for row, _ in diffs)
         ):
             last = max(place(row) for row, count in before.items() if count > 0)
-            after = _changed(before, [update for update in diffs if place(update[0]) <= last])
+            after = _changed(before, [update for update in diffs if not place(update[0]) > last])  # keys have no <=
             known = all(reserve.add(row, place(row), diff) for row, diff in diffs if place(row) > last)
             held = first.rows(before, after)
             if held is None and known and (reserve.end is None or len(reserve.counts) >= first.most):
