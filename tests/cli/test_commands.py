@@ -228,10 +228,14 @@ sys.exit(status)
 )
 @pytest.mark.parametrize("workers", [[], ["--workers", "2", "--processes", "2"]])
 def test_a_stuck_program_is_explained(here: Path, build: str, word: str, workers: list[str]) -> None:
-    command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "5", *workers]
+    command = ["explain", f"{here}:{build}", "--input", "edges=edges.parquet", *workers, "--patience"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-P", "-c", EXPLAIN, *command], env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "")
+    for patience in ("2", "10", "60"):  # a busy machine may take longer than the first to begin
+        program = [sys.executable, "-P", "-c", EXPLAIN, *command, patience]
+        done = subprocess.run(program, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (1, "")
+        if word in done.stdout:
+            break
     assert word in done.stdout
     assert "program_" in done.stdout  # the file in which the operator was built
 
