@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_379, "lines of tests/": 78_856}
+NOT_MET = {"lines of timely/": 95_384, "lines of tests/": 78_857}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

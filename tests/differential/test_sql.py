@@ -114,6 +114,7 @@ REFUSED = {
     "select approx_count_distinct(id) from orders": ("APPROX_COUNT_DISTINCT", "line 1", "write count(distinct value)"),
     "select quantile_cont(fee, 0.5) from lines": ("QUANTILE_CONT", "line 1", "quantile_disc"),
     "select quantile_disc(id, amount) from orders": ("QUANTILE_DISC", "line 1", "literal number from 0 to 1"),
+    "select quantile_disc(id, repeat([0.5], 1001)) from orders": ("QUANTILE_DISC", "line 1", "list of up to 1,000"),
     "select sum(customer) from orders": ("SUM", "line 1", "takes numbers"),
     "select kurtosis(id) from orders": ("KURTOSIS", "line 1", "no function kurtosis"),
     "select unnest(id) from orders": ("id", "line 1, column 15", "takes a list"),

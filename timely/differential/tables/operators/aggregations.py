@@ -533,6 +533,10 @@ def _histogram(call: Written) -> AggregateCall:
     return call.made(map_of(argument.kind, Kind.INTEGER), form, [argument])
 
 
+_MOST_QUANTILES: Final = 1_000
+"""Quantiles that a call has at most: a short query can write a list of millions."""
+
+
 def _quantile(call: Written) -> AggregateCall:
     """Return quantiles: ``(value, positions)``, or ``(positions)`` with the value in ``WITHIN GROUP``."""
     written, value, descending = call.arguments[-1], call.arguments[0], False
@@ -541,9 +545,10 @@ def _quantile(call: Written) -> AggregateCall:
         constant = compile_scalar(written, RowScope((), {})).function(())
     several = isinstance(constant, tuple)
     listed = constant if several else (constant,)
-    positions = [Fraction(str(each)) for each in listed if type(each) in (int, float, Decimal) and 0 <= each <= 1]
+    numbers = [each for each in listed[:_MOST_QUANTILES] if type(each) in (int, float, Decimal) and 0 <= each <= 1]
+    positions = [Fraction(str(each)) for each in numbers]
     if len(positions) < len(listed):
-        raise SqlError("the quantile is a literal number from 0 to 1, or a list of such")
+        raise SqlError(f"the quantile is a literal number from 0 to 1, or a list of up to {_MOST_QUANTILES:,} such")
     if call.within and call.order is not None:
         value, descending = call.order[0].value, call.order[0].descending
     elif call.order is not None and (call.ordered_by != (value,) or call.order[0].descending):
