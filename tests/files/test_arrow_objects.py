@@ -337,6 +337,18 @@ def test_no_value_becomes_one_of_the_type_of_another(one: Any, other: Any) -> No
     assert right.to_arrow(pa.schema([("v", kind)]))["v"].to_pylist() == pa.array([one, None, one]).to_pylist()
 
 
+def test_nanoseconds_of_pandas_are_lost_nowhere() -> None:
+    pandas = pytest.importorskip("pandas", minversion="2.2")
+    for whole, finer in (pandas.Timestamp(5_000), pandas.Timestamp(5_001)), (pandas.Timedelta(5_000), pandas.Timedelta(5_001)):
+        with Worker() as worker:
+            with worker.dataflow(int) as scope:
+                outputs = [dd.collection(scope, [(value,)]).output() for value in (whole, finer)]
+            worker.run()
+        assert outputs[0].to_arrow()["field_0"].to_pylist() == [whole]
+        with pytest.raises(ContainerError, match="'field_0' cannot be an Arrow array"):
+            outputs[1].to_arrow()
+
+
 def test_whole_numbers_beside_nulls_are_the_same_in_pandas() -> None:
     most, kind = 2**53 + 1, pa.int64()
     schema = pa.schema([("n", kind), ("l", pa.list_(kind)), ("s", pa.struct([("a", kind)])), ("m", pa.map_(kind, kind))])

@@ -40,6 +40,11 @@ class Footprint:
     Records are the items of lists, sets, dictionaries, arrays and Arrow batches, not these themselves. A dictionary whose keys
     are all in ``times`` holds by time. Objects are counted once. Those whose type is in a module that begins with one of
     ``outside`` are not looked into.
+
+    >>> footprint = Footprint()
+    >>> footprint.add({3: [bytes(1000)], 5: [bytes(9000), bytes(9000)]}, times=[3, 4, 5])
+    >>> int(footprint.records), max(footprint.times, key=footprint.times.get), 19_000 < footprint.size < 20_000
+    (3, 5, True)
     """
 
     def __init__(self, outside: tuple[str, ...] = ()) -> None:

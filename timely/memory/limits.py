@@ -60,6 +60,10 @@ def memory_limit(processes: int = 1) -> int | None:
     The limits are those of its address space (``RLIMIT_AS``, which Spark sets from ``spark.executor.pyspark.memory``) and of its
     control group (version 1 or 2), which so many ``processes`` share. Of an address space all that is mapped counts, so 256 MB
     of it are left for what is freed and stays mapped.
+
+    >>> limit = memory_limit()
+    >>> limit is None or limit >= 0
+    True
     """
     group, space = control_group_left(), address_space_left()
     lefts = [] if group is None else [group // processes]
@@ -120,6 +124,10 @@ def system_memory_left(meminfo: str = "/proc/meminfo") -> int | None:
     """Return the bytes that are left before the kernel kills a process: of its control group, or of the machine with its swap.
 
     Page cache counts as left, since the kernel drops it first. None where the system does not say.
+
+    >>> left = system_memory_left()
+    >>> left is None or left >= 0
+    True
     """
     group, machine = control_group_left(cached=("inactive_file", "active_file")), None
     try:

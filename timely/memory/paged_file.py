@@ -202,6 +202,15 @@ class Spool:
 
     NumPy arrays and Arrow batches, and all else that has ``nbytes`` and can be pickled, go to disk; other objects stay in memory.
     The file ends with the spool. ``SpillError`` if the disk is full; what was appended before stays.
+
+    >>> import numpy as np
+    >>> spool = Spool(MemoryBudget(1000))
+    >>> for number in range(3):
+    ...     spool.append(np.full(100, number))
+    >>> len(spool), [int(array[0]) for array in spool], spool.on_disk
+    (3, [0, 1, 2], 1600)
+    >>> [int(array[0]) for array in spool.drain()], len(spool), spool.on_disk
+    ([0, 1, 2], 0, 0)
     """
 
     def __init__(self, budget: MemoryBudget | None = None) -> None:

@@ -58,6 +58,15 @@ class MemoryWatch:
 
     One for each worker: ``accounts()`` returns what it holds. ``OutOfMemoryError`` names the place that holds most in the
     process, and the time.
+
+    >>> hoard = ErrorSubject("operator", "hoard", "/dataflow0/hoard#1", "")
+    >>> held = [Account("operator 'hoard'", hoard, 0, 3e7, 1e4, {7: (2e7, 8e3)})]
+    >>> watch = MemoryWatch(MemoryBudget(total="1MB"), held.copy)
+    >>> watch.look()
+    Traceback (most recent call last):
+        ...
+    timely.errors.OutOfMemoryError: the workers of this process hold about ... more than memory=1.0 MB. Most of it is...
+    >>> held.clear()
     """
 
     def __init__(self, budget: MemoryBudget, accounts: Callable[[], Iterable[Account]]) -> None:

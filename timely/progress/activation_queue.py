@@ -13,7 +13,20 @@ _pop: Final = heappop
 
 
 class ActivationQueue:
-    """A queue of numbers; ``ready`` is true while the pass has one left, ``waits[n]`` says whether ``n`` is in the queue."""
+    """A queue of numbers; ``ready`` is true while the pass has one left, ``waits[n]`` says whether ``n`` is in the queue.
+
+    >>> queue = ActivationQueue()
+    >>> for _ in range(4):
+    ...     _ = queue.grow()
+    >>> queue.add(1)
+    >>> while queue.ready:
+    ...     print(queue.take())
+    ...     queue.add(2)
+    1
+    2
+    >>> queue.end_pass(), queue.ready  # 2 was added again after its turn
+    (True, [2])
+    """
 
     __slots__ = ("_at", "_later", "ready", "waits")
 

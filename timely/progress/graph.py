@@ -28,6 +28,11 @@ class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
     """How one input of a node leads to its outputs, where these are very many and few are connected.
 
     A sequence of ``width`` antichains: those of ``entries``, and empty ones elsewhere. ``GraphError`` for an entry outside.
+
+    >>> from timely.progress import Step
+    >>> row = SummaryRow(3, {1: Antichain([Step(0)])})
+    >>> list(row), row == [Antichain(), Antichain([Step(0)]), Antichain()]
+    ([Antichain([]), Antichain([Step(0)]), Antichain([])], True)
     """
 
     __slots__ = ("_entries", "_width")

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Sequence
 
 
 def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
-    """Return the strongly connected components in topological order (Tarjan 1972, iterative)."""
+    """Return the strongly connected components in topological order (Tarjan 1972, iterative).
+
+    >>> strongly_connected([[1], [2], [1, 3], []])
+    [[0], [2, 1], [3]]
+    """
     count = len(successors)
     discovered = [-1] * count
     low = [0] * count

@@ -33,7 +33,11 @@ class Lattice(Generic[T]):
         self.glb = glb
 
     def advance(self, time: T, frontier: Sequence[T]) -> T:
-        """Return the latest time that compares with everything at or after ``frontier`` as ``time`` does."""
+        """Return the latest time that compares with everything at or after ``frontier`` as ``time`` does.
+
+        >>> lattice(Product[int, int]).advance(Product(3, 7), [Product(4, 8), Product(5, 3)])
+        (4, 7)
+        """
         if len(frontier) == 1:
             return self.lub(time, frontier[0])
         if not frontier or self.glb is None:
@@ -45,11 +49,19 @@ class Lattice(Generic[T]):
         return advanced
 
     def lower_envelope(self, times: Iterable[T]) -> list[T]:
-        """Return the minimal elements of ``times``, each once."""
+        """Return the minimal elements of ``times``, each once.
+
+        >>> lattice(int).lower_envelope([3, 5, 3])
+        [3]
+        """
         return list(Antichain(times))
 
     def upper_envelope(self, one: Iterable[T], other: Iterable[T]) -> list[T]:
-        """Return the least antichain of which every element is at or after an element of ``one`` and an element of ``other``."""
+        """Return the least antichain of which every element is at or after an element of ``one`` and an element of ``other``.
+
+        >>> lattice(Product[int, int]).upper_envelope([Product(3, 7), Product(5, 6)], [Product(4, 6)])
+        [(4, 7), (5, 6)]
+        """
         others = list(other)
         return self.lower_envelope(self.lub(first, second) for first in one for second in others)
 

@@ -22,6 +22,15 @@ class MinimalHeap(Generic[T]):
 
     To add a time costs up to two comparisons for each minimal time. A minimal time that goes costs a pairing of its children:
     logarithmic on average where times are totally ordered.
+
+    >>> from timely.order import Product
+    >>> heap = MinimalHeap([Product(0, 1), Product(1, 0), Product(1, 1)])
+    >>> counts = {Product(0, 1): 1, Product(1, 0): 1, Product(1, 1): 1}
+    >>> heap.minimum(counts)
+    ((0, 1), (1, 0))
+    >>> del counts[Product(0, 1)], counts[Product(1, 0)]
+    >>> heap.minimum(counts), len(heap)
+    (((1, 1),), 1)
     """
 
     __slots__ = ("_children", "_roots")

@@ -36,6 +36,12 @@ class RoundTripSummary(Generic[TO, TI]):
 
     No summary of the inner times can express it: the inner coordinates are lost on the way out, and start anew on the way in. It
     only compares with another round trip, leg by leg.
+
+    >>> from timely.order import Product
+    >>> from timely.progress import ProductSummary, Step, refinement
+    >>> stay = ProductSummary(Step(0), Step(0))
+    >>> RoundTripSummary(stay, Step(1), stay, refinement(int, Product[int, int])).results_in(Product(3, 7))
+    (4, 0)
     """
 
     before: PathSummary[TI]

@@ -61,6 +61,15 @@ class Described:
     """A base of value classes (attrs): ``repr`` is the call that makes the value, without arguments that are as by default.
 
     A product is written ``Product(0, 1)``, not ``(0, 1)``, which is a tuple and has another order.
+
+    >>> from timely.order import Product
+    >>> @attrs.frozen(repr=False)
+    ... class Window(Described):
+    ...     start: Product
+    ...     kind: type
+    ...     size: int = 1
+    >>> Window(Product(0, 5), int), Window(Product(0, 5), Product[int, int], 3)
+    (Window(Product(0, 5), int), Window(Product(0, 5), Product[int, int], 3))
     """
 
     __slots__ = ()

@@ -439,6 +439,14 @@ class SocketTransport(PeerTransport):
 
 
 def thread_transports(workers: int) -> list[PeerTransport]:
-    """Return connected transports for ``workers`` workers that are threads of this process, in order."""
+    """Return connected transports for ``workers`` workers that are threads of this process, in order.
+
+    >>> one, two = thread_transports(2)
+    >>> one.send(1, "hello")
+    >>> two.receive()
+    [(0, 'hello')]
+    >>> one.close()
+    >>> two.close()
+    """
     inboxes = {index: Inbox() for index in range(workers)}
     return [PeerTransport(index, inboxes, {}) for index in range(workers)]

@@ -144,6 +144,9 @@ def own_array(values: Sequence[Any]) -> pa.Array:
             for other in set(map(type, parts)):
                 if other.__name__ not in _KNOWN and (issubclass(other, mixed) or not issubclass(other, own)):
                     raise TypeError(f"values of {kind} are beside a {other.__name__}")
+                finer = {"Timestamp": "nanosecond", "Timedelta": "nanoseconds"}.get(other.__name__)  # of pandas
+                if finer and any(getattr(value, finer) for value in parts if type(value) is other):
+                    raise TypeError(f"values of {kind} are beside one with nanoseconds")
             zoned = getattr(kind, "tz", None) is not None
             if hasattr(own, "tzinfo") and any((value.tzinfo is None) is zoned for value in parts if isinstance(value, own)):
                 raise TypeError(f"values of {kind} are beside one with{'out' if zoned else ''} a zone")

@@ -201,6 +201,12 @@ def route_column(column: pa.Array) -> Numbers:
 
     They are int64, uint64 for a column of that type, or Python's integers where some are too large. ``RoutingError`` for a type
     that cannot be routed.
+
+    >>> import pyarrow as pa
+    >>> route_column(pa.array([7, None, -1])).tolist()
+    [7, 0, -1]
+    >>> route_column(pa.array(["a", "b"])).tolist() == [route("a"), route("b")]
+    True
     """
     import pyarrow as pa
 
@@ -285,7 +291,14 @@ def _of_text(column: pa.Array) -> Numbers:
 
 
 def route_array(array: Numbers) -> Numbers:
-    """Return the routing numbers of a one-dimensional NumPy array, each the same as ``route`` of the element."""
+    """Return the routing numbers of a one-dimensional NumPy array, each the same as ``route`` of the element.
+
+    >>> import numpy as np
+    >>> route_array(np.array([True, False])).tolist()
+    [1, 0]
+    >>> route_array(np.array(["a", "é"])).tolist() == [route("a"), route("é")]
+    True
+    """
     import numpy as np
 
     kind = array.dtype.kind

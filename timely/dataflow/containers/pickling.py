@@ -40,7 +40,13 @@ def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object]
 
 
 def pickled(message: Any) -> list[bytes | memoryview]:
-    """Return a pickle of ``message`` and its large buffers."""
+    """Return a pickle of ``message`` and its large buffers.
+
+    >>> import numpy as np
+    >>> main, buffer = pickled(["a message", np.arange(3), np.arange(4096)])
+    >>> pickle.loads(main, buffers=[buffer])[:2], len(buffer)
+    (['a message', array([0, 1, 2])], 32768)
+    """
     buffers = _LargeBuffers()
     main = dumps(message, buffers)
     return [main, *buffers]
@@ -66,7 +72,12 @@ class PlainPickles:
         self._pickler = _PlainPickler(self._stream, 5, buffer_callback=self._buffers)
 
     def pickled(self, message: Any) -> list[bytes | memoryview]:
-        """Return the pickle of a message and its large buffers."""
+        """Return the pickle of a message and its large buffers.
+
+        >>> pickles = PlainPickles()
+        >>> pickles.pickled(["a"]) == pickles.pickled(["a"])
+        True
+        """
         try:
             self._pickler.dump(message)
             return [self._stream.getvalue(), *self._buffers]
