@@ -23,7 +23,7 @@ from tests.house import (
     vague,
 )
 
-NOT_MET = {"lines of timely/": 95_384, "lines of tests/": 78_857}
+NOT_MET = {"lines of timely/": 95_509, "lines of tests/": 78_880}
 """Budgets that are not met: what these may not exceed until they are."""
 
 

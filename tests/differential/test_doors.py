@@ -227,3 +227,14 @@ def test_what_a_type_has_not_is_refused_by_rows_and_in_columns(kind: Any, value:
                 session.insert_columns(pa.table({"odd": array}))
         session.close()
         worker.run()
+
+
+def test_a_whole_number_is_rounded_to_float_once() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, "x float")
+            output = table.collection.output()
+        table.session.insert((2**60 + 2**36 + 1,))  # a double is 2**60 + 2**36, halfway between two floats
+        table.session.close()
+        worker.run()
+    assert output.at(0) == {(2.0**60 + 2.0**37,): 1}

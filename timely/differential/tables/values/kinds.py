@@ -293,7 +293,7 @@ def single_of(value: int | Decimal) -> float:
 
 
 def _single_of_double(value: float) -> float:
-    number = single(value)
+    number = single_of(value) if isinstance(value, int) else single(value)
     if math.isinf(number) and math.isfinite(value):
         raise SqlError(f"{value} does not fit FLOAT")
     return number
@@ -740,7 +740,8 @@ def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
         if type(value) is expected:
             return narrow(value)
         if float_of_int and (type(value) is int or value is NAN):
-            return narrow(_double_of(value))
+            double = _double_of(value)
+            return narrow(value if narrow is _single_of_double and type(value) is int else double)
         raise SqlError(f"it is {kind.value}, and {brief(value)} came")
 
     return check
