@@ -2,8 +2,8 @@
 
 ``PlanNode`` is a resolved part of one, the same for both kinds of sessions. In classic sessions Spark resolves names and inserts
 casts, and ``JvmPlan`` reads its analysed plan. Over Spark Connect there is none: the server says the type of each part, and
-``ConnectPlan`` inserts the casts. The invariants: it inserts one only where Spark's rule is that all arguments get one type,
-which the server says; and what workers would not compute as Spark does is refused by its name.
+``ConnectPlan`` inserts the casts. It inserts one only where Spark's rule is that all arguments get one type, which the server
+says. What workers would not compute as Spark does is refused by its name.
 """
 
 from __future__ import annotations
